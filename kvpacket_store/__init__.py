@@ -1,0 +1,1 @@
+"""Prefill every document once, offline; answer from packets."""

@@ -1,0 +1,1 @@
+"""Room: see docs/architecture.md."""

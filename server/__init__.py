@@ -1,0 +1,1 @@
+"""REST surface over the Python API."""
