@@ -1,1 +1,26 @@
-"""Room: see docs/architecture.md."""
+"""The seam to Hugging Face models: load, describe, capture, rotate."""
+
+from kvpacket_store.models.dtypes import bits_to_tensor, kv_dtype_of, tensor_to_bits, torch_dtype_of
+from kvpacket_store.models.load import load_model
+from kvpacket_store.models.model import Model
+from kvpacket_store.models.presets import PRESETS, cache_dir
+from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
+from kvpacket_store.models.rotary import Rotary
+from kvpacket_store.models.slots import SlotCache
+from kvpacket_store.models.tokenizer import HFTokenizer
+
+__all__ = [
+    "DEFAULT_SYSTEM_PROMPT",
+    "PRESETS",
+    "HFTokenizer",
+    "Model",
+    "PromptFormat",
+    "Rotary",
+    "SlotCache",
+    "bits_to_tensor",
+    "cache_dir",
+    "kv_dtype_of",
+    "load_model",
+    "tensor_to_bits",
+    "torch_dtype_of",
+]
