@@ -1,0 +1,132 @@
+"""Record → K and V, equal bit for bit, or an error; never other bits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvpacket_store.errors import CorruptRecordError, UsageError
+from kvpacket_store.types import BitArray
+
+from .checksum import Bytes
+from .frame import Frame, parse_head
+from .registry import LEVELS
+from .streams import load_plane
+from .workers import for_each
+
+__all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk", "view_of"]
+
+DEFAULT_MAX_BYTES = 8 << 30
+
+
+def decode(
+    record: Bytes,
+    *,
+    packs: Sequence[object] | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> tuple[BitArray, BitArray]:
+    """Return the K and V that were encoded.
+
+    Parameters
+    ----------
+    record : bytes-like
+        The whole record and nothing else. Nothing of it is referred to afterwards.
+    packs : sequence of codec packs, optional
+        Levels ``raw`` and ``fast`` need none.
+    max_bytes : int
+        Refuse records whose K and V together are larger than this, before allocating them.
+
+    Returns
+    -------
+    k, v : uint8, uint16 or uint32 [L, H, T, D]
+        Bit patterns, C-contiguous and writable.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedRecordError, UnsupportedFormatError
+        Damaged, cut or foreign bytes; prefill the packet again from its token ids.
+
+    Examples
+    --------
+    >>> from kvpacket_store.codec import decode, encode
+    >>> k = np.arange(24, dtype=np.uint16).reshape(1, 2, 3, 4)
+    >>> k2, v2 = decode(encode(k, k, kv_dtype="bf16"))
+    >>> np.array_equal(k, k2) and np.array_equal(k, v2)
+    True
+    """
+    view = view_of(record)
+    frame = parse_head(view)
+    if frame.raw_bytes > max_bytes:
+        raise CorruptRecordError(
+            f"record declares {frame.raw_bytes} bytes of K and V, over max_bytes={max_bytes}; "
+            "pass a higher max_bytes if that is right"
+        )
+    k = np.empty(frame.shape, frame.kv_dtype.bits_dtype)
+    v = np.empty_like(k)
+    _read_chunks(view, frame, (k, v))
+    return k, v
+
+
+def decode_into(
+    record: Bytes, k_out: BitArray, v_out: BitArray, *, packs: Sequence[object] | None = None
+) -> None:
+    """Decode into arrays that the caller has, such as slots of an assembled cache.
+
+    Parameters
+    ----------
+    record : bytes-like
+        The whole record and nothing else.
+    k_out, v_out : uint8, uint16 or uint32 [L, H, T, D]
+        Of the record's shape and dtype, any strides, not overlapping. After an error their contents
+        are undefined.
+    packs : sequence of codec packs, optional
+        As for :func:`decode`.
+
+    Raises
+    ------
+    UsageError
+        The arrays do not fit the record.
+    CorruptRecordError, TruncatedRecordError, UnsupportedFormatError
+        As for :func:`decode`.
+    """
+    view = view_of(record)
+    frame = parse_head(view)
+    for name, out in (("k_out", k_out), ("v_out", v_out)):
+        _require_fitting(name, out, frame)
+    _read_chunks(view, frame, (k_out, v_out))
+
+
+def view_of(record: Bytes) -> memoryview:
+    """Return ``record`` as a flat view of bytes."""
+    try:
+        return memoryview(record).cast("B")
+    except TypeError:
+        raise UsageError("a record must be contiguous bytes; pass bytes or a memoryview") from None
+
+
+def read_chunk(record: memoryview, frame: Frame, layer: int, side: int, out: BitArray) -> None:
+    """Decode one layer's K (``side`` 0) or V (1) into ``out`` [H, T, D]."""
+    planes = [load_plane(entry, record) for entry in frame.chunk(layer, side)]
+    LEVELS[frame.level].decode_chunk(planes, out)
+
+
+def _read_chunks(record: memoryview, frame: Frame, outs: tuple[BitArray, BitArray]) -> None:
+    def read(chunk: tuple[int, int]) -> None:
+        layer, side = chunk
+        read_chunk(record, frame, layer, side, outs[side][layer])
+
+    chunks = itertools.product(range(frame.shape[0]), range(2))
+    for_each(read, chunks, num_bytes=frame.raw_bytes)
+
+
+def _require_fitting(name: str, out: object, frame: Frame) -> None:
+    wanted = frame.kv_dtype.bits_dtype
+    if (
+        not isinstance(out, np.ndarray)
+        or out.dtype != wanted
+        or out.shape != frame.shape
+        or not out.flags.writeable
+    ):
+        raise UsageError(f"{name} must be a writable {wanted.name} array of shape {frame.shape}")

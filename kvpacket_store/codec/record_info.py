@@ -1,0 +1,90 @@
+"""What a record holds, without decoding it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvpacket_store.types import KVDtype
+
+from .checksum import Bytes
+from .decoder import view_of
+from .frame import parse_head
+
+__all__ = ["RecordInfo", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordInfo:
+    """Sizes and kind of a record.
+
+    Parameters
+    ----------
+    level : str
+        Codec level that wrote it.
+    kv_dtype : KVDtype
+        What its bit patterns mean.
+    shape : tuple of int
+        ``(L, H, T, D)`` of K and of V.
+    raw_bytes, record_bytes, head_bytes : int
+        K and V decoded; the record; its part before the first stream.
+    k_bytes_by_layer, v_bytes_by_layer : tuple of int
+        Stored bytes of K and V, L each. With ``head_bytes`` they sum to ``record_bytes``.
+    """
+
+    level: str
+    kv_dtype: KVDtype
+    shape: tuple[int, int, int, int]
+    raw_bytes: int
+    record_bytes: int
+    head_bytes: int
+    k_bytes_by_layer: tuple[int, ...]
+    v_bytes_by_layer: tuple[int, ...]
+
+    @property
+    def k_bytes(self) -> int:
+        """Stored bytes of K, all layers."""
+        return sum(self.k_bytes_by_layer)
+
+    @property
+    def v_bytes(self) -> int:
+        """Stored bytes of V, all layers."""
+        return sum(self.v_bytes_by_layer)
+
+
+def info(record: Bytes) -> RecordInfo:
+    """Check a record's head and return what it says.
+
+    Parameters
+    ----------
+    record : bytes-like
+        The whole record and nothing else.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedRecordError, UnsupportedFormatError
+        The head does not hold. The streams are not looked at.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kvpacket_store.codec import encode
+    >>> found = info(encode(*np.zeros((2, 1, 1, 3, 4), np.uint16), kv_dtype="bf16", level="raw"))
+    >>> found.level, found.shape, found.raw_bytes, found.k_bytes_by_layer
+    ('raw', (1, 1, 3, 4), 48, (24,))
+    """
+    view = view_of(record)
+    frame = parse_head(view)
+    stored = [
+        [sum(entry.length for entry in frame.chunk(layer, side)) for layer in range(frame.shape[0])]
+        for side in range(2)
+    ]
+    return RecordInfo(
+        level=frame.level,
+        kv_dtype=frame.kv_dtype,
+        shape=frame.shape,
+        raw_bytes=frame.raw_bytes,
+        record_bytes=len(view),
+        head_bytes=frame.head_bytes,
+        k_bytes_by_layer=tuple(stored[0]),
+        v_bytes_by_layer=tuple(stored[1]),
+    )
