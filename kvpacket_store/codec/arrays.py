@@ -9,6 +9,8 @@ import numpy as np
 from kvpacket_store.errors import UsageError
 from kvpacket_store.types import BitArray, KVDtype
 
+from .frame import MAX_LAYERS
+
 __all__ = ["require_bits", "require_kv_dtype", "require_pair"]
 
 
@@ -27,8 +29,8 @@ def require_pair(k: BitArray, v: BitArray, kv_dtype: KVDtype, max_bytes: int) ->
     require_bits("v", v, kv_dtype)
     if k.shape != v.shape:
         raise UsageError(f"k is {k.shape} and v is {v.shape}; their shapes must be equal")
-    if max(k.shape) >= 1 << 32:
-        raise UsageError(f"shape {k.shape} has a dimension of 2**32 or more")
+    if k.shape[0] > MAX_LAYERS or max(k.shape) >= 1 << 32:
+        raise UsageError(f"shape {k.shape} has over {MAX_LAYERS} layers or a size of 2**32 or more")
     raw_bytes = 2 * math.prod(k.shape) * kv_dtype.itemsize_bytes
     if raw_bytes > max_bytes:
         raise UsageError(f"k and v are {raw_bytes} bytes, over {max_bytes}; use shorter segments")

@@ -36,6 +36,7 @@ DTYPE_CODES = {
     KVDtype.FP8_E4M3: 4,
     KVDtype.FP8_E5M2: 5,
 }
+MAX_LAYERS = 65_535
 MAX_ZSTD_RATIO = 1 << 15  # a zstd block gives at most 128 KiB for 4 bytes: what a length can earn
 _LEVELS = {code: level for level, code in LEVEL_CODES.items()}
 _DTYPES = {code: kv_dtype for kv_dtype, code in DTYPE_CODES.items()}
@@ -196,7 +197,8 @@ def _require_bytes(record: Bytes, wanted_bytes: int) -> None:
 
 def _require_shape(shape: Sequence[int], kv_dtype: KVDtype, num_streams: int, level: str) -> None:
     # zeros count as one: arrays that hold nothing must still be shapes that can be made
-    if 2 * kv_dtype.itemsize_bytes * math.prod(max(size, 1) for size in shape) >= 1 << 63:
+    nonzero = math.prod(max(size, 1) for size in shape)
+    if shape[0] > MAX_LAYERS or 2 * kv_dtype.itemsize_bytes * nonzero >= 1 << 63:
         raise _corrupt(f"shape {tuple(shape)} cannot be")
     if num_streams != 2 * shape[0] * len(plane_widths(level, kv_dtype)):
         raise _corrupt(f"{num_streams} streams for {shape[0]} layers")
