@@ -21,7 +21,7 @@ __all__ = ["SentenceEncoder"]
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
 
-_BATCH_TEXTS = 16
+_BATCH_TEXTS = 8
 _CHARACTERS_PER_TOKEN = 64
 
 
