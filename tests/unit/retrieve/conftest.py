@@ -19,7 +19,7 @@ def unit(values) -> np.ndarray:
 
 
 class MemorySource:
-    """Namespaces of ``(document_id, segment_index) → (packet_key, embedding)``, with generations."""
+    """Namespaces of ``(document_id, segment_index) → (packet_key, embedding)``, numbered."""
 
     def __init__(self) -> None:
         self.namespaces: dict[str, dict[tuple[str, int], tuple[str, bytes]]] = {}
@@ -113,7 +113,8 @@ def _tiny_folder(tmp_path_factory) -> Path:
     from transformers import BertConfig, BertModel
 
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    words = "[PAD] [UNK] [CLS] [SEP] [MASK] [ ] sep the river bank money flows".split()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[", "]"]
+    words += ["sep", "the", "river", "bank", "money", "flows"]
     config = BertConfig(
         vocab_size=len(words),
         hidden_size=16,
