@@ -1,1 +1,7 @@
-"""Room: see docs/architecture.md."""
+"""Packets → one cache: plan positions, rotate keys, fill slots."""
+
+from kvpacket_store.assemble.place import place
+from kvpacket_store.assemble.plan import AssemblyPlan, plan_assembly
+from kvpacket_store.assemble.rope_shift import rope_shift
+
+__all__ = ["AssemblyPlan", "place", "plan_assembly", "rope_shift"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +55,8 @@ class Model:
             self._decoder, self.config, self.attentions[0]
         )
         self._layer_types = layer_types_of(self.config)
+        # Taps hang on modules that all threads share: one forward at a time.
+        self._forwarding = threading.RLock()
 
     @property
     def device(self) -> torch.device:
@@ -138,7 +141,10 @@ class Model:
             named = {"input_ids": torch.tensor([inputs], dtype=torch.long, device=self.device)}
         if block_mask is not None:
             named["attention_mask"] = block_mask[None, None]
-        output = self.hf(cache=cache, use_cache=True, logits_to_keep=max(keep_logits, 1), **named)
+        with self._forwarding:
+            output = self.hf(
+                cache=cache, use_cache=True, logits_to_keep=max(keep_logits, 1), **named
+            )
         logits: torch.Tensor = output.logits[0]
         return logits[logits.shape[0] - keep_logits :]
 
@@ -152,7 +158,7 @@ class Model:
             named = {"inputs_embeds": inputs[None]}
         else:
             named = {"input_ids": torch.tensor([inputs], dtype=torch.long, device=self.device)}
-        with capturing(self.attentions, self.family, self.layout) as taps:
+        with self._forwarding, capturing(self.attentions, self.family, self.layout) as taps:
             self._decoder(cache=cache, use_cache=True, **named)
         return taps.stacked()
 

@@ -1,0 +1,110 @@
+"""Header and trailer as a value with a digest. Knows no model and no framework."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvpacket_store.errors import AdapterError
+
+__all__ = ["NO_ADAPTER_DIGEST", "Adapter"]
+
+NO_ADAPTER_DIGEST = "none"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """Soft tokens before and after every segment, in the model's input-embedding space.
+
+    Parameters
+    ----------
+    name : str
+        How people call it; not part of any identity.
+    header, trailer : float32 ``[n, hidden]``
+        n may be 0. Kept in fp32: bf16 spacing near 0.01 is 6e-5, which loses late training steps.
+
+    Raises
+    ------
+    AdapterError
+        Another rank or dtype, two hidden sizes, or numbers that are not finite.
+
+    Examples
+    --------
+    >>> a = Adapter("demo", np.zeros((2, 4), np.float32), np.ones((1, 4), np.float32))
+    >>> a.header_tokens, a.trailer_tokens, len(a.digest)
+    (2, 1, 64)
+    >>> Adapter.none(4).digest
+    'none'
+    """
+
+    name: str
+    header: npt.NDArray[np.float32]
+    trailer: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        for part, array in (("header", self.header), ("trailer", self.trailer)):
+            if array.ndim != 2 or array.dtype != np.float32:
+                raise AdapterError(
+                    f"adapter {self.name!r}: {part} is {array.dtype}{list(array.shape)}, "
+                    "float32 [tokens, hidden] is needed"
+                )
+            if not np.isfinite(array).all():
+                raise AdapterError(f"adapter {self.name!r}: {part} has numbers that are not finite")
+            array.setflags(write=False)
+        if self.header.shape[1] != self.trailer.shape[1]:
+            raise AdapterError(f"adapter {self.name!r}: header and trailer differ in hidden size")
+
+    @classmethod
+    def none(cls, hidden_size: int) -> Adapter:
+        """Return the adapter of no soft tokens."""
+        empty = np.zeros((0, hidden_size), np.float32)
+        return cls("none", empty, empty.copy())
+
+    @classmethod
+    def untrained(
+        cls, embeddings: npt.NDArray[Any], *, num_tokens: int = 8, seed: int = 0
+    ) -> Adapter:
+        """Return random soft tokens with the mean and spread of an embedding table ``[V, hidden]``.
+
+        Where training starts; as it is, it helps nobody's answers.
+        """
+        table = embeddings.astype(np.float32)
+        random = np.random.default_rng(seed)
+        shape = (2, num_tokens, table.shape[1])
+        drawn = random.normal(float(table.mean()), float(table.std()), shape).astype(np.float32)
+        return cls("untrained", drawn[0], drawn[1].copy())
+
+    @property
+    def header_tokens(self) -> int:
+        """Soft tokens before a segment."""
+        return int(self.header.shape[0])
+
+    @property
+    def trailer_tokens(self) -> int:
+        """Soft tokens after a segment."""
+        return int(self.trailer.shape[0])
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the model's embeddings."""
+        return int(self.header.shape[1])
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there are no soft tokens at all."""
+        return self.header_tokens == 0 and self.trailer_tokens == 0
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of shapes and values; ``"none"`` without soft tokens. Not of the name."""
+        if self.is_none:
+            return NO_ADAPTER_DIGEST
+        digest = hashlib.sha256(b"kvpacket-adapter-1")
+        for array in (self.header, self.trailer):
+            digest.update(np.array(array.shape, "<u8").tobytes())
+            digest.update(np.ascontiguousarray(array, "<f4").tobytes())
+        return digest.hexdigest()

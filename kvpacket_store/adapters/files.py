@@ -1,0 +1,53 @@
+"""Adapters as safetensors files: tensors ``header`` and ``trailer``, metadata as JSON strings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from kvpacket_store.adapters.adapter import Adapter
+from kvpacket_store.errors import AdapterError
+
+__all__ = ["load_adapter", "save_adapter"]
+
+_MAX_FILE_BYTES = 1 << 30
+
+
+def load_adapter(path: str | Path) -> Adapter:
+    """Read an adapter; its name is the file's.
+
+    Raises
+    ------
+    AdapterError
+        No such file, not safetensors, or not an adapter.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise AdapterError(f"adapter file {path} is not there")
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise AdapterError(f"adapter file {path} is larger than 1 GiB: that is no adapter")
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            header = np.asarray(tensors.get_tensor("header"), np.float32)
+            trailer = np.asarray(tensors.get_tensor("trailer"), np.float32)
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise AdapterError(
+            f"adapter file {path} has no float tensors `header` and `trailer`: {error}"
+        ) from error
+    return Adapter(path.stem, header, trailer)
+
+
+def save_adapter(
+    adapter: Adapter, path: str | Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write an adapter, whole or not at all; ``metadata`` says where it came from."""
+    path = Path(path)
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
+    tensors = {"header": adapter.header, "trailer": adapter.trailer}
+    save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})
+    scratch.replace(path)

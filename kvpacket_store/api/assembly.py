@@ -1,0 +1,211 @@
+"""Selected packets + question → a filled cache and the logits of its last row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacket
+from kvpacket_store.api.loader import LoadedBody, PacketLoader
+from kvpacket_store.api.selection import SelectedDocument
+from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
+from kvpacket_store.models import PromptFormat, SlotCache
+from kvpacket_store.types import TokenIds
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+
+__all__ = ["Assembled", "Assembler", "first_logits"]
+
+
+@dataclass(slots=True)
+class Assembled:
+    """A prompt in slots: packets placed, the question not yet run."""
+
+    cache: SlotCache
+    plan: AssemblyPlan
+    question_ids: TokenIds
+    documents: list[UsedDocument]
+    fallbacks: list[Fallback]
+    prompt_token_ids: TokenIds
+    prompt_tokens: int
+    cached_tokens: int
+    adapter_tokens: int
+
+
+class Assembler:
+    """Builds prompts for one store and prompt format."""
+
+    def __init__(self, store: Store, prompt: PromptFormat) -> None:
+        self._store = store
+        self._prompt = prompt
+        self._loader = PacketLoader(store)
+
+    def assemble(
+        self,
+        namespace: str,
+        selected: Sequence[SelectedDocument],
+        question: str,
+        *,
+        max_new_tokens: int,
+        timings: Timings,
+    ) -> Assembled:
+        """Load, rotate and place; run nothing but what has no packet.
+
+        Raises
+        ------
+        ContextOverflowError
+            Before anything is loaded.
+        """
+        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
+        plan = self._plan(selected, question_ids, max_new_tokens)
+        cache = self._store.model.new_cache(plan.num_slots)
+        preamble_is_cached = self._place_preamble(cache, timings)
+        built = _Built(iter(plan.packet_starts))
+        for document in selected:
+            built.documents.append(self._place_document(namespace, document, cache, built, timings))
+        cache.set_length(plan.question_start)
+        segment_tokens = sum(len(loaded.token_ids) for loaded in built.loaded)
+        cached = sum(len(b.token_ids) for b in built.loaded if b.fallback_reason is None)
+        return Assembled(
+            cache=cache,
+            plan=plan,
+            question_ids=question_ids,
+            documents=built.documents,
+            fallbacks=[
+                Fallback(b.packet_key, b.fallback_reason)
+                for b in built.loaded
+                if b.fallback_reason is not None
+            ],
+            prompt_token_ids=self._joined(built.loaded, question_ids),
+            prompt_tokens=plan.preamble_tokens + segment_tokens + len(question_ids),
+            cached_tokens=cached + (plan.preamble_tokens if preamble_is_cached else 0),
+            adapter_tokens=len(built.loaded) * self._soft_tokens,
+        )
+
+    def joint(
+        self,
+        namespace: str,
+        selected: Sequence[SelectedDocument],
+        question: str,
+        *,
+        max_new_tokens: int,
+    ) -> Assembled:
+        """Lay out the same token ids for a joint prefill: no packet, no adapter, no reuse.
+
+        The cache is empty; all ids are in ``question_ids``, to be run at once.
+        """
+        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
+        documents, ids = [], [*self._prompt.preamble_ids]
+        for document in selected:
+            used = []
+            for ref in document.segments:
+                tokens = self._loader.token_ids(namespace, ref.packet_key, document.id)
+                ids.extend(tokens)
+                used.append(UsedPacket(ref.packet_key, len(tokens), "prefill", fell_back=False))
+            documents.append(UsedDocument(document.id, document.score, used))
+        ids.extend(question_ids)
+        plan = plan_assembly(
+            preamble_tokens=0,
+            packet_positions=(),
+            question_tokens=len(ids),
+            max_new_tokens=max_new_tokens,
+            max_positions=self._store.model.max_positions,
+        )
+        cache = self._store.model.new_cache(plan.num_slots)
+        whole = tuple(ids)
+        return Assembled(cache, plan, whole, documents, [], whole, len(whole), 0, 0)
+
+    @property
+    def _soft_tokens(self) -> int:
+        adapter = self._store.adapter
+        return adapter.header_tokens + adapter.trailer_tokens
+
+    def _plan(
+        self,
+        selected: Sequence[SelectedDocument],
+        question_ids: TokenIds,
+        max_new_tokens: int,
+    ) -> AssemblyPlan:
+        soft = self._soft_tokens
+        return plan_assembly(
+            preamble_tokens=len(self._prompt.preamble_ids),
+            packet_positions=[soft + ref.tokens for d in selected for ref in d.segments],
+            question_tokens=len(question_ids),
+            max_new_tokens=max_new_tokens,
+            max_positions=self._store.model.max_positions,
+        )
+
+    def _place_preamble(self, cache: SlotCache, timings: Timings) -> bool:
+        started = time.perf_counter()
+        body, is_cached = self._loader.preamble(self._prompt.preamble_ids)
+        place(self._store.model, cache, body.k, body.v, kv_dtype=self._store.kv_dtype, start=0)
+        elapsed = 1e3 * (time.perf_counter() - started)
+        if is_cached:
+            timings.assemble += elapsed
+        else:
+            timings.prefill += elapsed
+        return is_cached
+
+    def _place_document(
+        self,
+        namespace: str,
+        document: SelectedDocument,
+        cache: SlotCache,
+        built: _Built,
+        timings: Timings,
+    ) -> UsedDocument:
+        used = []
+        for ref in document.segments:
+            loaded = self._loader.body(namespace, ref.packet_key, document.id)
+            timings.load += loaded.load_ms
+            timings.decode += loaded.decode_ms
+            timings.prefill += loaded.prefill_ms
+            self._place_packet(cache, loaded, next(built.starts), timings)
+            fell_back = loaded.fallback_reason is not None
+            used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
+            loaded.forget()
+            built.loaded.append(loaded)
+        return UsedDocument(document.id, document.score, used)
+
+    def _place_packet(
+        self, cache: SlotCache, loaded: LoadedBody, start: int, timings: Timings
+    ) -> None:
+        started = time.perf_counter()
+        model, kv_dtype = self._store.model, self._store.kv_dtype
+        header = self._loader.header()
+        place(model, cache, header.k, header.v, kv_dtype=kv_dtype, start=start)
+        after = start + self._store.adapter.header_tokens
+        place(model, cache, loaded.body.k, loaded.body.v, kv_dtype=kv_dtype, start=after)
+        timings.assemble += 1e3 * (time.perf_counter() - started)
+
+    def _joined(self, loaded: Sequence[LoadedBody], question_ids: TokenIds) -> TokenIds:
+        """Return an id for every position: soft tokens get a placeholder that nothing reads."""
+        adapter, placeholder = self._store.adapter, self._prompt.preamble_ids[-1]
+        ids = [*self._prompt.preamble_ids]
+        for body in loaded:
+            ids.extend([placeholder] * adapter.header_tokens)
+            ids.extend(body.token_ids)
+            ids.extend([placeholder] * adapter.trailer_tokens)
+        return (*ids, *question_ids)
+
+
+class _Built:
+    """What grows while packets are placed."""
+
+    def __init__(self, starts: Iterator[int]) -> None:
+        self.starts = starts
+        self.loaded: list[LoadedBody] = []
+        self.documents: list[UsedDocument] = []
+
+
+def first_logits(store: Store, assembled: Assembled, timings: Timings) -> torch.Tensor:
+    """Run the question; return the logits ``[vocab]`` of its last row."""
+    started = time.perf_counter()
+    logits = store.model.forward(assembled.question_ids, assembled.cache)
+    timings.prefill += 1e3 * (time.perf_counter() - started)
+    return logits[-1]

@@ -1,0 +1,245 @@
+"""Documents → packets: segment, prefill, encode, store. Prefill and codec overlap.
+
+The main thread runs the model; a second one encodes and commits. What waits between them is bounded
+by tokens, so memory is bounded whatever the corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvpacket_store.api.ingest_writer import CommitWork, IngestWriter, PendingPacket, StageWork
+from kvpacket_store.api.reports import IngestReport
+from kvpacket_store.errors import (
+    CodecError,
+    DocumentError,
+    NotFoundError,
+    UsageError,
+)
+from kvpacket_store.store import DocumentManifest, SegmentRef
+from kvpacket_store.types import Document, Segment
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+
+__all__ = ["Ingest", "IngestProgress"]
+
+# A group is embedded together and handed over at once: 4,096 tokens of SmolLM2 are 94 MB of K,V.
+_GROUP_TOKENS = 4096
+_GROUP_DOCUMENTS = 32
+_QUEUED_GROUPS = 2
+_MAX_ID_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """How far an ingest is."""
+
+    documents: int
+    tokens: int
+    document_id: str
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A document whose packets are prefilled, waiting for its group."""
+
+    document: Document
+    segments: list[Segment]
+    keys: list[str]
+    is_update: bool
+
+
+class Ingest:
+    """One run over a stream of documents."""
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[IngestProgress], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._dry_run = dry_run
+        self._progress = progress
+        self._report = IngestReport(dry_run=dry_run)
+        self._seen = 0
+        self._group: list[_Prepared] = []
+        self._pending: list[PendingPacket] = []
+        self._pending_tokens = 0
+        self._under_way: set[str] = set()
+        self._queue: queue.Queue[StageWork | CommitWork | None] = queue.Queue(_QUEUED_GROUPS)
+        self._writer = IngestWriter(store, namespace, self._queue, self._report)
+
+    def run(self, documents: Iterable[Document | Exception]) -> IngestReport:
+        """Ingest everything; return what happened. Interrupting loses only what is not committed."""
+        started = time.perf_counter()
+        thread = threading.Thread(target=self._writer.run, name="kvps-ingest-writer", daemon=True)
+        thread.start()
+        try:
+            for item in documents:
+                self._take(item)
+                self._writer.raise_failure()
+            self._flush()
+        finally:
+            self._queue.put(None)
+            thread.join()
+        self._writer.raise_failure()
+        report = self._report
+        report.ratio = report.raw_bytes / report.stored_bytes if report.stored_bytes else None
+        report.elapsed_ms = 1e3 * (time.perf_counter() - started)
+        return report
+
+    def _take(self, item: Document | Exception) -> None:
+        self._seen += 1
+        document_id = getattr(item, "id", None) or getattr(item, "document_id", "?")
+        try:
+            if isinstance(item, Exception):
+                raise item
+            self._ingest(_checked(item))
+        except UsageError as error:  # the document's; a store's or model's error ends the run
+            self._report.fail(str(document_id), getattr(error, "reason", str(error)))
+        if self._progress:
+            self._progress(IngestProgress(self._seen, self._report.tokens, str(document_id)))
+
+    def _ingest(self, document: Document) -> None:
+        known = self._known(document.id)
+        content, metadata = content_hash(document), metadata_hash(document)
+        if known is not None and known.content_hash == content and self._has_all(known):
+            self._keep(document, known, metadata)
+            return
+        segments = self._store.segments(document)
+        keys = [self._store.prefiller.segment_key(segment.token_ids) for segment in segments]
+        for segment, key in zip(segments, keys, strict=True):
+            self._need(segment, key)
+        self._report.tokens += sum(len(segment.token_ids) for segment in segments)
+        self._group.append(_Prepared(document, segments, keys, known is not None))
+        if self._pending_tokens >= _GROUP_TOKENS or len(self._group) >= _GROUP_DOCUMENTS:
+            self._flush()
+
+    def _known(self, document_id: str) -> DocumentManifest | None:
+        try:
+            return self._store.packets.get_document(self._namespace, document_id)
+        except NotFoundError:
+            return None
+
+    def _has_all(self, known: DocumentManifest) -> bool:
+        """Whether every packet is still there: one deleted behind our back is made again."""
+        return all(
+            self._store.packets.has_packet(self._namespace, key) for key in known.packet_keys
+        )
+
+    def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:
+        """Same content: nothing is prefilled; metadata alone may be new."""
+        if known.metadata_hash == metadata:
+            self._report.documents.unchanged += 1
+        else:
+            self._report.documents.updated += 1
+            if not self._dry_run:
+                self._store.packets.update_metadata(
+                    self._namespace, document.id, document.metadata, metadata
+                )
+        self._report.packets.reused += len(known.packet_keys)
+
+    def _need(self, segment: Segment, key: str) -> None:
+        """Prefill a segment unless its packet is stored or under way."""
+        if key in self._under_way or self._is_stored(key, segment):
+            self._report.packets.reused += 1
+            return
+        self._under_way.add(key)
+        if self._dry_run:
+            self._report.packets.added += 1
+            return
+        body = self._store.prefiller.segment(segment.token_ids)
+        self._pending.append(PendingPacket(key, segment.token_ids, body))
+        self._pending_tokens += len(segment.token_ids)
+        if self._pending_tokens >= _GROUP_TOKENS:
+            self._hand_over_packets()  # a long document: do not wait for its end
+
+    def _is_stored(self, key: str, segment: Segment) -> bool:
+        """Whether the packet is there and of these tokens: a collision of keys is a miss."""
+        try:
+            found = self._store.packets.get_manifest(self._namespace, key)
+        except (NotFoundError, CodecError):
+            return False
+        return found.token_ids == segment.token_ids
+
+    def _hand_over_packets(self) -> None:
+        if self._pending:
+            self._writer.put(StageWork(self._pending))
+        self._pending, self._pending_tokens = [], 0
+
+    def _flush(self) -> None:
+        """Hand the group's packets and documents to the writer."""
+        group, self._group = self._group, []
+        if self._dry_run:
+            for prepared in group:
+                self._count(prepared)
+            return
+        self._hand_over_packets()
+        if not group:
+            return
+        texts = [segment.text for prepared in group for segment in prepared.segments]
+        vectors = iter(self._store.embedder.embed(texts))
+        commits = []
+        for prepared in group:
+            rows = [next(vectors).astype("<f4").tobytes() for _ in prepared.segments]
+            commits.append((_manifest(prepared), rows))
+        self._writer.put(CommitWork(commits, [p.is_update for p in group]))
+
+    def _count(self, prepared: _Prepared) -> None:
+        if prepared.is_update:
+            self._report.documents.updated += 1
+        else:
+            self._report.documents.added += 1
+
+
+def content_hash(document: Document) -> str:
+    """SHA-256 of what decides a document's packets: its text, title and media type."""
+    parts = [document.text, document.metadata.get("title"), document.metadata.get("media_type")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def metadata_hash(document: Document) -> str:
+    """SHA-256 of the metadata; changing it prefills nothing."""
+    plain = json.dumps(document.metadata, sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _checked(document: Document) -> Document:
+    """Return the document if it can be filed; metadata becomes plain JSON."""
+    if not isinstance(document.id, str) or not 0 < len(document.id) <= _MAX_ID_CHARS:
+        raise DocumentError(str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters")
+    if not isinstance(document.text, str):
+        raise DocumentError(document.id, "its text must be a string")
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(document.metadata), allow_nan=False))
+        document.id.encode()
+    except (TypeError, ValueError) as error:
+        raise DocumentError(document.id, f"its metadata or id is not plain JSON: {error}") from error
+    return replace(document, metadata=plain)
+
+
+def _manifest(prepared: _Prepared) -> DocumentManifest:
+    document = prepared.document
+    return DocumentManifest(
+        id=document.id,
+        content_hash=content_hash(document),
+        metadata_hash=metadata_hash(document),
+        metadata=document.metadata,
+        segments=tuple(
+            SegmentRef(key, len(segment.token_ids), segment.start_char, segment.end_char)
+            for segment, key in zip(prepared.segments, prepared.keys, strict=True)
+        ),
+        text=document.text,
+    )

@@ -1,0 +1,132 @@
+"""The second thread of an ingest: encode packets, commit documents."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvpacket_store.api.reports import IngestReport
+from kvpacket_store.codec import encode
+from kvpacket_store.packet import kv_digest
+from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord
+from kvpacket_store.types import TokenIds
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+    from kvpacket_store.prefill import BodyKV
+
+__all__ = ["CommitWork", "IngestWriter", "PendingPacket", "StageWork"]
+
+# Records of a document that is longer than this are stored before its manifest is: they become
+# visible with it, and an interrupted ingest finds them again.
+_STAGED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPacket:
+    """A packet on its way to the codec."""
+
+    packet_key: str
+    token_ids: TokenIds
+    body: BodyKV
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """Packets to encode."""
+
+    packets: list[PendingPacket]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitWork:
+    """Documents whose packets have all been handed over."""
+
+    documents: list[tuple[DocumentManifest, list[bytes]]]
+    are_updates: list[bool]
+
+
+class IngestWriter:
+    """Takes work from the queue until None comes; after a failure it only drains."""
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: str,
+        work: queue.Queue[StageWork | CommitWork | None],
+        report: IngestReport,
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._work = work
+        self._report = report
+        self._records: dict[str, PacketRecord] = {}
+        self._record_bytes = 0
+        self._failure: BaseException | None = None
+
+    def put(self, work: StageWork | CommitWork) -> None:
+        """Hand over work; waits while the writer is behind."""
+        self._work.put(work)
+
+    def raise_failure(self) -> None:
+        """Raise what the thread met, in the caller's thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def run(self) -> None:
+        """Run the thread."""
+        while (work := self._work.get()) is not None:
+            if self._failure is not None:
+                continue
+            try:
+                self._do(work)
+            except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+                self._failure = error
+
+    def _do(self, work: StageWork | CommitWork) -> None:
+        if isinstance(work, StageWork):
+            for packet in work.packets:
+                self._encode(packet)
+            if self._record_bytes >= _STAGED_BYTES:
+                self._store.packets.stage_packets(self._namespace, self._records)
+                self._forget_records()
+        else:
+            self._commit(work)
+
+    def _encode(self, packet: PendingPacket) -> None:
+        body = packet.body
+        record = encode(
+            body.k, body.v, kv_dtype=self._store.kv_dtype, level=self._store.meta.codec
+        )
+        self._records[packet.packet_key] = PacketRecord(
+            packet_key=packet.packet_key,
+            record=record,
+            token_ids=packet.token_ids,
+            positions=int(body.k.shape[2]),
+            raw_bytes=body.k.nbytes + body.v.nbytes,
+            kv_digest=kv_digest(body.k, body.v),
+            engine=self._store.prefiller.engine,
+        )
+        self._record_bytes += len(record)
+        self._report.packets.added += 1
+        self._report.raw_bytes += body.k.nbytes + body.v.nbytes
+        self._report.stored_bytes += len(record)
+
+    def _forget_records(self) -> None:
+        self._records, self._record_bytes = {}, 0
+
+    def _commit(self, work: CommitWork) -> None:
+        writes = [
+            DocumentWrite(
+                manifest,
+                {k: self._records[k] for k in manifest.packet_keys if k in self._records},
+                embeddings,
+            )
+            for manifest, embeddings in work.documents
+        ]
+        self._store.packets.put_documents(self._namespace, writes)
+        self._forget_records()
+        updates = sum(work.are_updates)
+        self._report.documents.updated += updates
+        self._report.documents.added += len(work.are_updates) - updates

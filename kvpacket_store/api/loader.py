@@ -1,0 +1,184 @@
+"""A packet key → K and V. What cannot be used is prefilled again from its token ids."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvpacket_store.codec import decode, encode
+from kvpacket_store.errors import CodecError, KVPacketError, NotFoundError, StoreCorruptError
+from kvpacket_store.packet import Packet, kv_digest, packet_key
+from kvpacket_store.prefill import BodyKV
+from kvpacket_store.store import PacketRecord
+from kvpacket_store.types import Document, TokenIds
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+
+__all__ = ["LoadedBody", "PacketLoader"]
+
+
+@dataclass(slots=True)
+class LoadedBody:
+    """A packet's body, how long it took, and why it had to be made again, if it had."""
+
+    packet_key: str
+    token_ids: TokenIds
+    _body: BodyKV | None
+    tier: str
+    load_ms: float = 0.0
+    decode_ms: float = 0.0
+    prefill_ms: float = 0.0
+    fallback_reason: str | None = None
+
+    @property
+    def body(self) -> BodyKV:
+        """K and V, until `forget`."""
+        assert self._body is not None  # noqa: S101 - a fault of ours, not of the input
+        return self._body
+
+    def forget(self) -> None:
+        """Let the arrays go once they are in slots."""
+        self._body = None
+
+
+class PacketLoader:
+    """Loads bodies (segment and trailer) and what all packets share: header and preamble."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shared: dict[str, BodyKV] = {}
+
+    def packet(self, namespace: str, key: str) -> Packet:
+        """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
+        loaded = self._read(namespace, key)
+        header, adapter = self.header(), self._store.adapter
+        return Packet(
+            key=key,
+            token_ids=loaded.token_ids,
+            k=np.concatenate([header.k, loaded.body.k], axis=2),
+            v=np.concatenate([header.v, loaded.body.v], axis=2),
+            kv_dtype=self._store.kv_dtype,
+            header_tokens=adapter.header_tokens,
+            trailer_tokens=adapter.trailer_tokens,
+        )
+
+    def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+        """Return a body; a packet that is missing, damaged or foreign is prefilled again.
+
+        Raises
+        ------
+        StoreCorruptError
+            Neither the record nor its token ids nor the document's text can be read.
+        """
+        try:
+            return self._read(namespace, key)
+        except (CodecError, NotFoundError, StoreCorruptError) as error:
+            return self._prefill_again(namespace, key, document_id, str(error))
+
+    def header(self) -> BodyKV:
+        """Return the adapter's header, stored once per store."""
+        prefiller = self._store.prefiller
+        if not self._store.adapter.header_tokens:
+            return prefiller.header()
+        key = packet_key(prefiller.identity("header", ()))
+        return self._shared_body(key, (), prefiller.header)
+
+    def preamble(self, token_ids: TokenIds) -> tuple[BodyKV, bool]:
+        """Return the preamble's K and V, and whether no forward was needed for them."""
+        prefiller = self._store.prefiller
+        key = packet_key(prefiller.identity("preamble", token_ids))
+        is_cached = key in self._shared or self._store.packets.has_shared(key)
+        body = self._shared_body(key, token_ids, lambda: prefiller.preamble(token_ids))
+        return body, is_cached
+
+    def _read(self, namespace: str, key: str) -> LoadedBody:
+        started = time.perf_counter()
+        manifest = self._store.packets.get_manifest(namespace, key)
+        if self._store.prefiller.segment_key(manifest.token_ids) != key:
+            raise NotFoundError(
+                f"packet {key[:12]} was made from other tokens, another model or another adapter"
+            )
+        record = self._store.packets.read_record(namespace, key, manifest.token_ids)
+        read = time.perf_counter()
+        k, v = decode(record)
+        self._require_shape(key, k.shape, len(manifest.token_ids))
+        decoded = time.perf_counter()
+        return LoadedBody(
+            key,
+            manifest.token_ids,
+            BodyKV(k, v),
+            "disk",
+            load_ms=1e3 * (read - started),
+            decode_ms=1e3 * (decoded - read),
+        )
+
+    def _require_shape(self, key: str, shape: tuple[int, ...], segment_tokens: int) -> None:
+        expected = self._store.layout.shape(segment_tokens + self._store.adapter.trailer_tokens)
+        if shape != expected:
+            raise CodecError(f"packet {key[:12]} holds {shape}, {expected} is needed")
+
+    def _prefill_again(
+        self, namespace: str, key: str, document_id: str, reason: str
+    ) -> LoadedBody:
+        started = time.perf_counter()
+        token_ids = self.token_ids(namespace, key, document_id)
+        body = self._store.prefiller.segment(token_ids)
+        elapsed = 1e3 * (time.perf_counter() - started)
+        self._repair(namespace, key, token_ids, body)
+        return LoadedBody(
+            key, token_ids, body, "prefill", prefill_ms=elapsed, fallback_reason=reason
+        )
+
+    def token_ids(self, namespace: str, key: str, document_id: str) -> TokenIds:
+        """Return the packet's tokens from its manifest, else from the document's text."""
+        prefiller = self._store.prefiller
+        with contextlib.suppress(CodecError, NotFoundError, StoreCorruptError):
+            token_ids = self._store.packets.get_manifest(namespace, key).token_ids
+            if prefiller.segment_key(token_ids) == key:
+                return token_ids
+        manifest = self._store.packets.get_document(namespace, document_id)
+        text = self._store.packets.document_text(namespace, document_id)
+        document = Document(document_id, text, manifest.metadata)
+        for segment in self._store.segments(document):
+            if prefiller.segment_key(segment.token_ids) == key:
+                return segment.token_ids
+        raise StoreCorruptError(
+            f"packet {key[:12]} of document {document_id!r} cannot be read, and the document's "
+            "text does not give it; ingest the document again"
+        )
+
+    def _repair(self, namespace: str, key: str, token_ids: TokenIds, body: BodyKV) -> None:
+        """Put the packet back; an answer does not depend on whether that works."""
+        with contextlib.suppress(KVPacketError):
+            self._store.packets.replace_record(namespace, self._record(key, token_ids, body))
+
+    def _record(self, key: str, token_ids: TokenIds, body: BodyKV) -> PacketRecord:
+        store = self._store
+        return PacketRecord(
+            packet_key=key,
+            record=encode(body.k, body.v, kv_dtype=store.kv_dtype, level=store.meta.codec),
+            token_ids=token_ids,
+            positions=int(body.k.shape[2]),
+            raw_bytes=body.k.nbytes + body.v.nbytes,
+            kv_digest=kv_digest(body.k, body.v),
+            engine=store.prefiller.engine,
+        )
+
+    def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:
+        """Return a body that the whole store shares; make and keep it where it is not there."""
+        if key in self._shared:
+            return self._shared[key]
+        try:
+            body = BodyKV(*decode(self._store.packets.read_shared(key)))
+        except (CodecError, NotFoundError, StoreCorruptError):
+            body = make()
+            with contextlib.suppress(KVPacketError):
+                self._store.packets.put_shared(self._record(key, token_ids, body))
+        self._shared[key] = body
+        return body

@@ -1,0 +1,111 @@
+"""What ingest, listing and statistics report; the same fields as the commands' JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvpacket_store.types import Report
+
+__all__ = [
+    "DocumentCounts",
+    "DocumentEntry",
+    "IngestFailure",
+    "IngestReport",
+    "Listing",
+    "PacketCounts",
+    "PacketEntry",
+    "StatsReport",
+]
+
+
+@dataclass(slots=True)
+class DocumentCounts(Report):
+    """Documents of an ingest, by outcome."""
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class PacketCounts(Report):
+    """Packets that an ingest prefilled, and those that it found."""
+
+    added: int = 0
+    reused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IngestFailure(Report):
+    """A document that was not ingested, and why."""
+
+    id: str
+    error: str
+
+
+@dataclass(slots=True)
+class IngestReport(Report):
+    """Outcome of an ingest. ``tokens`` are those of added and updated documents."""
+
+    documents: DocumentCounts = field(default_factory=DocumentCounts)
+    packets: PacketCounts = field(default_factory=PacketCounts)
+    tokens: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+    ratio: float | None = None
+    elapsed_ms: float = 0.0
+    errors: list[IngestFailure] = field(default_factory=list)
+    dry_run: bool = False
+
+    def fail(self, document_id: str, reason: str) -> None:
+        """Count a failed document."""
+        self.documents.failed += 1
+        self.errors.append(IngestFailure(document_id, reason))
+
+
+@dataclass(frozen=True, slots=True)
+class PacketEntry(Report):
+    """A packet of a document; ``tokens`` are its segment's."""
+
+    packet_key: str
+    tokens: int
+    stored_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEntry(Report):
+    """A document as listed."""
+
+    id: str
+    namespace: str
+    tokens: int
+    packets: list[PacketEntry]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Report):
+    """A page of documents, ordered by id; ``next`` is None on the last."""
+
+    documents: list[DocumentEntry]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatsReport(Report):
+    """Sizes. ``live_bytes``: records and manifests; ``bits_per_scalar``: of stored packets."""
+
+    documents: int
+    packets: int
+    tokens: int
+    raw_bytes: int
+    live_bytes: int
+    pack_bytes: int
+    file_bytes: int
+    ratio: float | None
+    bits_per_scalar: dict[str, float | None]
+    layers: list[dict[str, float]]
+    namespaces: list[str]

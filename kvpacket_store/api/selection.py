@@ -1,0 +1,105 @@
+"""Which packets go into a prompt: asked for by document, or retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kvpacket_store.errors import NotFoundError, UsageError
+from kvpacket_store.store import SegmentRef
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+    from kvpacket_store.retrieve import Hit, Retriever
+
+__all__ = ["DEFAULT_TOP_K", "SelectedDocument", "select_by_id", "select_by_question"]
+
+DEFAULT_TOP_K = 5
+
+
+@dataclass(slots=True)
+class SelectedDocument:
+    """A document and those of its segments that go into the prompt, in prompt order."""
+
+    id: str
+    score: float | None
+    segments: list[SegmentRef] = field(default_factory=list)
+
+
+def select_by_id(
+    store: Store, namespace: str, document_ids: Iterable[str]
+) -> list[SelectedDocument]:
+    """Take every segment of the documents, in the order asked for (a repeat is repeated).
+
+    Raises
+    ------
+    NotFoundError
+        One of them is not in the namespace.
+    """
+    selected = []
+    for document_id in document_ids:
+        manifest = store.packets.get_document(namespace, document_id)
+        selected.append(SelectedDocument(document_id, None, list(manifest.segments)))
+    return selected
+
+
+def select_by_question(
+    store: Store,
+    retriever: Retriever,
+    namespace: str,
+    question: str,
+    *,
+    top_k: int,
+    where: Mapping[str, Any] | None = None,
+) -> list[SelectedDocument]:
+    """Retrieve the ``top_k`` best segments and group them by document, best document first.
+
+    Raises
+    ------
+    UsageError
+        ``top_k`` below 1, or a malformed filter.
+    """
+    if top_k < 1:
+        raise UsageError(f"top_k is {top_k}; ask for at least 1")
+    keep = _metadata_test(store, namespace, where) if where else None
+    hits = retriever.retrieve(question, namespace, top_k, keep)
+    return _grouped(store, namespace, hits)
+
+
+def _grouped(store: Store, namespace: str, hits: Sequence[Hit]) -> list[SelectedDocument]:
+    """Group hits by document; a document deleted since the index was made is left out."""
+    by_document: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_document.setdefault(hit.document_id, []).append(hit)
+    selected = []
+    for document_id, own in by_document.items():
+        try:
+            manifest = store.packets.get_document(namespace, document_id)
+        except NotFoundError:
+            continue
+        segments = [
+            manifest.segments[hit.segment_index]
+            for hit in sorted(own, key=lambda hit: hit.segment_index)
+            if hit.segment_index < len(manifest.segments)
+            and manifest.segments[hit.segment_index].packet_key == hit.packet_key
+        ]
+        if segments:
+            selected.append(SelectedDocument(document_id, own[0].score, segments))
+    return selected
+
+
+def _metadata_test(
+    store: Store, namespace: str, where: Mapping[str, Any]
+) -> Callable[[str], bool]:
+    from kvpacket_store.retrieve import MetadataFilter
+
+    wanted = MetadataFilter(where)
+
+    def keep(document_id: str) -> bool:
+        try:
+            return wanted(store.packets.get_document(namespace, document_id).metadata)
+        except NotFoundError:
+            return False
+
+    return keep

@@ -1,0 +1,30 @@
+"""Put a packet's K and V into slots, keys rotated to their positions."""
+
+from __future__ import annotations
+
+import torch
+
+from kvpacket_store.models import Model, SlotCache, bits_to_tensor
+from kvpacket_store.types import BitArray, KVDtype
+
+__all__ = ["place"]
+
+
+@torch.inference_mode()
+def place(
+    model: Model, cache: SlotCache, k: BitArray, v: BitArray, *, kv_dtype: KVDtype, start: int
+) -> None:
+    """Write ``k`` (before RoPE) and ``v``, bits ``[L, H, T, D]``, to slots ``start`` onwards.
+
+    The key that lands in a slot is bit for bit the one that the model computes at that position:
+    its own function on the same numbers (reference: the model's forward; test:
+    tests/unit/assemble). Does not change the cache's length.
+    """
+    count = k.shape[2]
+    if count == 0:
+        return
+    positions = torch.arange(start, start + count, device=model.device)
+    keys = bits_to_tensor(k, kv_dtype).to(device=model.device, dtype=model.dtype)
+    values = bits_to_tensor(v, kv_dtype).to(device=model.device, dtype=model.dtype)
+    cache.k_slots[:, :, start : start + count] = model.rotate_keys(keys, positions)
+    cache.v_slots[:, :, start : start + count] = values

@@ -1,0 +1,71 @@
+"""Plain decoding: one token a step on the exact K and V. The reference of every other mode."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import torch
+
+from kvpacket_store.errors import CancelledError
+from kvpacket_store.generate.options import GenerationOptions
+from kvpacket_store.generate.sampling import Sampler
+from kvpacket_store.models import Model, SlotCache
+
+__all__ = ["Step", "decode_tokens", "model_step"]
+
+Step: TypeAlias = Callable[[int], torch.Tensor]
+"""Appends one token to the cache and returns the next logits ``[vocab]``."""
+
+
+def model_step(model: Model, cache: SlotCache) -> Step:
+    """Return the step through the model's own forward."""
+
+    def step(token_id: int) -> torch.Tensor:
+        return model.forward((token_id,), cache)[-1]
+
+    return step
+
+
+def decode_tokens(
+    step: Step,
+    logits: torch.Tensor,
+    sampler: Sampler,
+    options: GenerationOptions,
+    *,
+    first_position: int,
+    eos_ids: frozenset[int],
+    cancel: threading.Event | None = None,
+) -> Iterator[int]:
+    """Yield token ids until the end of sequence, the limit, or cancellation.
+
+    Parameters
+    ----------
+    step : Step
+        See above.
+    logits : float [vocab]
+        Of the prompt's last row.
+    sampler, options
+        How to choose, and when to end.
+    first_position : int
+        Position of the first new token: the prompt's length.
+    eos_ids : frozenset of int
+        Not yielded, unless ``options.ignore_eos``.
+    cancel : threading.Event, optional
+        Checked before each step.
+
+    Raises
+    ------
+    CancelledError
+        ``cancel`` was set.
+    """
+    for index in range(options.max_new_tokens):
+        if cancel is not None and cancel.is_set():
+            raise CancelledError("the request was cancelled")
+        token_id = sampler.pick(logits, first_position + index)
+        if token_id in eos_ids and not options.ignore_eos:
+            return
+        yield token_id
+        if index + 1 < options.max_new_tokens:
+            logits = step(token_id)

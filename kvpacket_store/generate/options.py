@@ -1,0 +1,76 @@
+"""What a request may ask for, checked once at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from kvpacket_store.errors import UsageError
+
+__all__ = ["CONSISTENCIES", "DECODE_MODES", "EXACTNESSES", "GenerationOptions"]
+
+DECODE_MODES = ("auto", "verified", "full")
+EXACTNESSES = ("bit", "guarded")
+CONSISTENCIES = ("packet", "recompute")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """How to answer.
+
+    Parameters
+    ----------
+    max_new_tokens : int
+        Longest answer, tokens.
+    temperature : float
+        0 is greedy (ties break to the lowest id).
+    seed : int or None
+        For temperature > 0: noise is keyed by (seed, position), so equal seeds give equal answers
+        whatever else runs. None draws one; the answer names it.
+    stop : tuple of str
+        The answer ends before the first of these.
+    ignore_eos : bool
+        Go on past the end-of-sequence token (benchmarks).
+    decode : str
+        ``auto``, ``full`` (one token a step on the exact KV) or ``verified`` (drafts).
+    exactness : str
+        ``bit`` or ``guarded``; with one-token decoding both are the same.
+    consistency : str
+        ``packet``: as full-KV decoding over the assembled packets. ``recompute``: as a joint
+        prefill of the same tokens without packets.
+
+    Examples
+    --------
+    >>> GenerationOptions(temperature=0.8, seed=7).max_new_tokens
+    64
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    decode: str = "auto"
+    exactness: str = "guarded"
+    consistency: str = "packet"
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens is {self.max_new_tokens}; ask for at least 1")
+        if not isfinite(self.temperature) or self.temperature < 0:
+            raise UsageError(f"temperature is {self.temperature}; it is a finite number from 0 up")
+        if self.seed is not None and not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"seed is {self.seed}; it is a whole number from 0 to 2**64 - 1")
+        _one_of("decode", self.decode, DECODE_MODES)
+        _one_of("exactness", self.exactness, EXACTNESSES)
+        _one_of("consistency", self.consistency, CONSISTENCIES)
+        if self.decode == "verified":
+            raise UsageError(
+                "decode='verified' comes with a later version; 'auto' and 'full' give the same "
+                "tokens that it will"
+            )
