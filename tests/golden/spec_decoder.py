@@ -1,6 +1,6 @@
 """A second decoder, written from docs/format.md alone: slow, readable, independent of the package.
 
-`decode` returns (kv dtype, shape, K bytes, V bytes), or raises `RefusedError` with the error's name.
+`decode` returns (kv dtype, shape, K bytes, V bytes), or raises `RefusedError` naming the error.
 """
 
 import math
