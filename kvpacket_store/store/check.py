@@ -1,0 +1,227 @@
+"""Does the store hold together? Structure first, then, if asked for, every byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lmdb.verify
+
+from kvpacket_store.errors import CodecError, CorruptRecordError
+from kvpacket_store.store.accounts import count_namespace
+from kvpacket_store.store.document_ids import document_id_of
+from kvpacket_store.store.documents import parse_document
+from kvpacket_store.store.embeddings import is_embedding_of
+from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
+from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, shared_namespace
+from kvpacket_store.store.packets import copy_record, find_manifest, require_checksums
+from kvpacket_store.store.reports import Counters, Damage
+from kvpacket_store.store.rows import unpack
+from kvpacket_store.store.schema import (
+    Table,
+    chunk_key,
+    embedding_key,
+    packet_row_key,
+)
+from kvpacket_store.store.transaction import Transaction
+
+__all__ = ["check_file", "check_tables"]
+
+_COUNTED = (
+    Table.DOCUMENTS,
+    Table.TEXTS,
+    Table.EMBEDDINGS,
+    Table.MANIFESTS,
+    Table.REFERENCES,
+    Table.CHUNKS,
+)
+
+
+def check_file(path: Path) -> list[Damage]:
+    """Walk the pages of ``data.mdb`` without LMDB; hold a read transaction meanwhile."""
+    try:
+        problems = lmdb.verify.verify(path / "data.mdb", subdir=False)
+    except (lmdb.verify.VerifyError, OSError) as error:
+        problems = [str(error)]
+    return [Damage(None, (), f"data.mdb: {problem}") for problem in problems]
+
+
+def check_tables(tx: Transaction, *, deep: bool) -> list[Damage]:
+    """Follow every reference, in one snapshot.
+
+    Parameters
+    ----------
+    tx : Transaction
+        A read transaction.
+    deep : bool
+        Read every chunk, text and embedding against its checksum.
+
+    Returns
+    -------
+    list of Damage
+        Empty where everything holds.
+    """
+    check = _Check(tx, deep)
+    shared = shared_namespace(tx)
+    check.packets_of(shared)
+    check.counters_of(shared)
+    for namespace in every_namespace(tx):
+        check.documents_of(namespace)
+        check.packets_of(namespace)
+        check.references_of(namespace)
+        check.counters_of(namespace)
+    check.leftovers()
+    return check.found
+
+
+class _Check:
+    """What was found, and how many rows of each table were accounted for."""
+
+    def __init__(self, tx: Transaction, deep: bool) -> None:
+        self.tx = tx
+        self.deep = deep
+        self.found: list[Damage] = []
+        self.num_rows = dict.fromkeys(_COUNTED, 0)
+
+    def documents_of(self, namespace: NamespaceRow) -> None:
+        for key, row in self.tx.scan(Table.DOCUMENTS, prefix=_prefix(namespace)):
+            self.num_rows[Table.DOCUMENTS] += 1
+            document_id = document_id_of(self.tx, key)
+            try:
+                manifest = parse_document(row, namespace.name, document_id)
+            except CodecError as error:
+                self._add(namespace, None, (document_id,), str(error))
+                self._count_parts_of_unreadable(key)
+                continue
+            self._text_of(namespace, key, manifest)
+            self._embeddings_of(namespace, key, manifest)
+            self._segments_of(namespace, key, manifest)
+
+    def _text_of(self, namespace: NamespaceRow, key: bytes, manifest: DocumentManifest) -> None:
+        row = self.tx.get(Table.TEXTS, key) if self.deep else b""
+        if row is None or self.tx.size(Table.TEXTS, key) is None:
+            self._add(namespace, None, (manifest.id,), "its text is missing")
+            return
+        self.num_rows[Table.TEXTS] += 1
+        if self.deep:
+            try:
+                unpack(row, f"the text of document {manifest.id!r:.80}")
+            except CodecError as error:
+                self._add(namespace, None, (manifest.id,), str(error))
+
+    def _embeddings_of(
+        self, namespace: NamespaceRow, key: bytes, manifest: DocumentManifest
+    ) -> None:
+        num_embeddings = 0
+        while (
+            row := self.tx.get(Table.EMBEDDINGS, embedding_key(key, num_embeddings))
+        ) is not None:
+            if num_embeddings < len(manifest.segments):
+                segment = manifest.segments[num_embeddings]
+                if not is_embedding_of(row, segment.packet_key):
+                    reason = f"the embedding of segment {num_embeddings} is damaged"
+                    self._add(namespace, segment.packet_key, (manifest.id,), reason)
+            num_embeddings += 1
+        self.num_rows[Table.EMBEDDINGS] += num_embeddings
+        if num_embeddings not in (0, len(manifest.segments)):
+            reason = f"{num_embeddings} embeddings for {len(manifest.segments)} segments"
+            self._add(namespace, None, (manifest.id,), reason)
+
+    def _segments_of(self, namespace: NamespaceRow, key: bytes, manifest: DocumentManifest) -> None:
+        for packet_key in manifest.packet_keys:
+            packet_row = packet_row_key(namespace.id, packet_key)
+            if self.tx.size(Table.MANIFESTS, packet_row) is None:
+                self._add(namespace, packet_key, (manifest.id,), "the packet is missing")
+            if self.tx.has_value(Table.REFERENCES, packet_row, key[4:]):
+                self.num_rows[Table.REFERENCES] += 1
+            else:
+                reason = "the packet does not know that this document refers to it"
+                self._add(namespace, packet_key, (manifest.id,), reason)
+
+    def _count_parts_of_unreadable(self, key: bytes) -> None:
+        """Its parts are not lost property, only unreadable until the document is put again."""
+        self.num_rows[Table.TEXTS] += self.tx.size(Table.TEXTS, key) is not None
+        self.num_rows[Table.EMBEDDINGS] += self._count_embeddings(key)
+        self.num_rows[Table.REFERENCES] += sum(
+            name == key[4:] for _, name in self.tx.scan(Table.REFERENCES, prefix=key[:4])
+        )
+
+    def _count_embeddings(self, document: bytes) -> int:
+        index = 0
+        while self.tx.size(Table.EMBEDDINGS, embedding_key(document, index)) is not None:
+            index += 1
+        return index
+
+    def packets_of(self, namespace: NamespaceRow) -> None:
+        for key, _ in self.tx.scan_sizes(Table.MANIFESTS, prefix=_prefix(namespace)):
+            self.num_rows[Table.MANIFESTS] += 1
+            sizes = [size for _, size in self.tx.scan_sizes(Table.CHUNKS, prefix=key)]
+            self.num_rows[Table.CHUNKS] += len(sizes)
+            try:
+                manifest = find_manifest(self.tx, key)
+                if manifest is not None:
+                    self._packet(key, manifest, len(sizes))
+            except CodecError as error:
+                self._add(namespace, key[4:].hex(), self._documents_of(key), str(error))
+
+    def _packet(self, key: bytes, manifest: PacketManifest, num_chunks: int) -> None:
+        if num_chunks > manifest.num_chunks:
+            raise CorruptRecordError(f"{num_chunks} chunks instead of {manifest.num_chunks}")
+        if self.deep:
+            require_checksums(manifest, copy_record(self.tx, key, manifest))
+            return
+        for index, size in enumerate(manifest.chunk_sizes):
+            if self.tx.size(Table.CHUNKS, chunk_key(key, index)) != size:
+                raise CorruptRecordError(f"chunk {index} is missing or has another length")
+
+    def references_of(self, namespace: NamespaceRow) -> None:
+        for key, name in self.tx.scan(Table.REFERENCES, prefix=_prefix(namespace)):
+            if self.tx.size(Table.DOCUMENTS, key[:4] + name) is None:
+                self.num_rows[Table.REFERENCES] += 1
+                reason = "a document that is not there refers to the packet"
+                self._add(
+                    namespace, key[4:].hex(), (document_id_of(self.tx, key[:4] + name),), reason
+                )
+
+    def counters_of(self, namespace: NamespaceRow) -> None:
+        counted = count_namespace(self.tx, namespace.id)
+        if counted != namespace.counters:
+            reason = f"the counters say {_plain(namespace.counters)}, it is {_plain(counted)}"
+            self._add(namespace, None, (), reason)
+
+    def leftovers(self) -> None:
+        """Name rows that nothing leads to: orphaned chunks by their packets."""
+        for table in _COUNTED:
+            surplus = self.tx.count_rows(table) - self.num_rows[table]
+            if surplus:
+                reason = f"{surplus} rows of table {table} belong to nothing"
+                self.found.append(Damage(None, (), reason))
+        if self.tx.count_rows(Table.CHUNKS) != self.num_rows[Table.CHUNKS]:
+            packets = {key[:-4] for key, _ in self.tx.scan_sizes(Table.CHUNKS)}
+            for key in sorted(packets):
+                if self.tx.size(Table.MANIFESTS, key) is None:
+                    reason = "chunks without a manifest"
+                    self.found.append(Damage(key[4:].hex(), self._documents_of(key), reason))
+
+    def _documents_of(self, key: bytes) -> tuple[str, ...]:
+        return tuple(
+            document_id_of(self.tx, key[:4] + name)
+            for name in self.tx.values(Table.REFERENCES, key)
+        )
+
+    def _add(
+        self,
+        namespace: NamespaceRow,
+        packet_key: str | None,
+        document_ids: tuple[str, ...],
+        reason: str,
+    ) -> None:
+        name = namespace.name or None
+        self.found.append(Damage(packet_key, document_ids, reason, name))
+
+
+def _prefix(namespace: NamespaceRow) -> bytes:
+    return namespace.id.to_bytes(4, "big")
+
+
+def _plain(counters: Counters) -> str:
+    return ", ".join(f"{name} {value}" for name, value in counters.to_dict().items())

@@ -1,0 +1,226 @@
+"""What the store knows of a document and of a packet, and the JSON of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvpacket_store.errors import CorruptRecordError
+from kvpacket_store.types import TokenIds
+
+__all__ = [
+    "DocumentManifest",
+    "DocumentWrite",
+    "PacketManifest",
+    "PacketRecord",
+    "SegmentRef",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """One segment of a document, and the packet that holds it.
+
+    Parameters
+    ----------
+    packet_key : str
+        64 hex characters.
+    tokens : int
+        Of the segment alone.
+    start_char, end_char : int
+        The span in the document's text.
+    """
+
+    packet_key: str
+    tokens: int
+    start_char: int
+    end_char: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentManifest:
+    """A document as the store files it.
+
+    Parameters
+    ----------
+    id : str
+        1 to 1000 characters.
+    content_hash, metadata_hash : str
+        The caller's; the first decides whether packets must be made again.
+    metadata : mapping
+        JSON values.
+    segments : tuple of SegmentRef
+        In the order of the text.
+    text : str or None
+        To be given when the document is put; None when it is read (see ``document_text``).
+    namespace : str or None
+        Filled in by the store.
+    """
+
+    id: str
+    content_hash: str
+    metadata_hash: str
+    metadata: Mapping[str, Any]
+    segments: tuple[SegmentRef, ...]
+    text: str | None = field(default=None, repr=False)
+    namespace: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Of all segments together."""
+        return sum(segment.tokens for segment in self.segments)
+
+    @property
+    def packet_keys(self) -> tuple[str, ...]:
+        """Every packet once, in the order of first use."""
+        return tuple(dict.fromkeys(segment.packet_key for segment in self.segments))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the row in table ``documents`` holds."""
+        return {
+            "id": self.id,
+            "content_hash": self.content_hash,
+            "metadata_hash": self.metadata_hash,
+            "metadata": dict(self.metadata),
+            "segments": [[s.packet_key, s.tokens, s.start_char, s.end_char] for s in self.segments],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], namespace: str) -> DocumentManifest:
+        """Read what `to_json` gave."""
+        try:
+            return cls(
+                id=values["id"],
+                content_hash=values["content_hash"],
+                metadata_hash=values["metadata_hash"],
+                metadata=values["metadata"],
+                segments=tuple(SegmentRef(*segment) for segment in values["segments"]),
+                namespace=namespace,
+            )
+        except (KeyError, TypeError) as error:
+            raise CorruptRecordError(
+                f"a document of namespace {namespace!r} has an unreadable manifest ({error!r}); "
+                "ingest it again"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRecord:
+    """A packet to be stored. The record is opaque here: the codec made it, the codec reads it.
+
+    Parameters
+    ----------
+    packet_key : str
+        64 hex characters.
+    record : bytes
+        Not empty.
+    token_ids : tuple of int
+        The segment's own.
+    positions : int
+        T: header, segment and trailer together.
+    raw_bytes : int
+        K and V as floats.
+    kv_digest : str
+        Digest of the K and V themselves.
+    engine : str
+        What prefilled it: framework, version, device.
+    """
+
+    packet_key: str
+    record: bytes = field(repr=False)
+    token_ids: TokenIds
+    positions: int
+    raw_bytes: int
+    kv_digest: str
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class PacketManifest:
+    """What is stored beside a record, and how the record is cut.
+
+    ``token_ids`` to ``engine`` are as in `PacketRecord`. ``stored_bytes`` is the record's length,
+    ``chunk_bytes`` that of every chunk but the last, ``chunk_checksums`` are xxh3 (64 bits, hex),
+    ``refcount`` says how many documents refer to the packet.
+    """
+
+    packet_key: str
+    token_ids: TokenIds
+    positions: int
+    raw_bytes: int
+    kv_digest: str
+    engine: str
+    stored_bytes: int
+    chunk_bytes: int
+    chunk_checksums: tuple[str, ...] = field(repr=False)
+    refcount: int = 0
+    namespace: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Of the segment alone."""
+        return len(self.token_ids)
+
+    @property
+    def num_chunks(self) -> int:
+        """How many values hold the record."""
+        return len(self.chunk_checksums)
+
+    @property
+    def chunk_sizes(self) -> tuple[int, ...]:
+        """Bytes of each chunk, in order."""
+        last = self.stored_bytes - self.chunk_bytes * (self.num_chunks - 1)
+        return (self.chunk_bytes,) * (self.num_chunks - 1) + (last,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the row in table ``manifests`` holds."""
+        return {
+            "packet_key": self.packet_key,
+            "token_ids": list(self.token_ids),
+            "positions": self.positions,
+            "raw_bytes": self.raw_bytes,
+            "kv_digest": self.kv_digest,
+            "engine": self.engine,
+            "stored_bytes": self.stored_bytes,
+            "chunk_bytes": self.chunk_bytes,
+            "chunk_xxh3": list(self.chunk_checksums),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PacketManifest:
+        """Read what `to_json` gave; refuse what cannot be cut that way."""
+        try:
+            manifest = cls(
+                packet_key=values["packet_key"],
+                token_ids=tuple(values["token_ids"]),
+                positions=values["positions"],
+                raw_bytes=values["raw_bytes"],
+                kv_digest=values["kv_digest"],
+                engine=values["engine"],
+                stored_bytes=values["stored_bytes"],
+                chunk_bytes=values["chunk_bytes"],
+                chunk_checksums=tuple(values["chunk_xxh3"]),
+            )
+            is_sound = min(manifest.chunk_sizes) > 0 and manifest.chunk_bytes >= max(
+                manifest.chunk_sizes
+            )
+        except (KeyError, TypeError) as error:
+            raise CorruptRecordError(
+                f"a packet has an unreadable manifest ({error!r}); ingest its document again"
+            ) from error
+        if not is_sound:
+            raise CorruptRecordError(
+                f"packet {manifest.packet_key} has a manifest whose chunks do not add up; "
+                "ingest its document again"
+            )
+        return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentWrite:
+    """One document of a batch: the arguments of ``put_document``."""
+
+    manifest: DocumentManifest
+    records: Mapping[str, PacketRecord]
+    embeddings: Sequence[bytes] | None = None

@@ -1,0 +1,102 @@
+"""What a store was made for: written once, read at every opening."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from kvpacket_store.errors import StoreCorruptError, UnsupportedFormatError, UsageError
+
+__all__ = ["FORMAT_VERSION", "MIN_MAX_BYTES", "StoreMeta"]
+
+FORMAT_VERSION = 1
+MIN_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMeta:
+    """Model, adapter, codec and limits of a store.
+
+    Parameters
+    ----------
+    model : str
+        As the user named it.
+    fingerprint : mapping of str to str
+        ``ModelFingerprint.to_dict()``.
+    layout : mapping
+        ``KVLayout.to_dict()``.
+    rope : sequence of mapping
+        ``RopeSpec.to_dict()`` of each rotary embedding.
+    adapter : str or None
+        The adapter's name.
+    adapter_digest : str
+        Hex SHA-256, or ``"none"``.
+    codec : str
+        Codec level of new records.
+    layers : int
+        1, or 2 for base and enhancement.
+    kv_dtype, recipe : str
+        As in a packet's identity.
+    segment_tokens : int
+        Longest segment, tokens.
+    max_bytes : int or None
+        Most that the folder may take on disk; None: no limit of ours.
+    created_at : str
+        ISO 8601.
+    format_version : int
+        Of the store's layout on disk.
+    """
+
+    model: str
+    fingerprint: Mapping[str, str]
+    layout: Mapping[str, Any]
+    rope: tuple[Mapping[str, Any], ...]
+    adapter: str | None
+    adapter_digest: str
+    codec: str
+    layers: int
+    kv_dtype: str
+    recipe: str
+    segment_tokens: int
+    max_bytes: int | None
+    created_at: str
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rope", tuple(self.rope))
+        if self.max_bytes is not None and self.max_bytes < MIN_MAX_BYTES:
+            raise UsageError(
+                f"max_bytes {self.max_bytes} is too little for a store; "
+                f"pass {MIN_MAX_BYTES} or more, or None"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> StoreMeta:
+        """Read what `to_dict` gave.
+
+        Raises
+        ------
+        UnsupportedFormatError
+            A later version made the store; upgrade this package.
+        StoreCorruptError
+            A field is missing or unknown.
+        """
+        version = values.get("format_version")
+        if not isinstance(version, int) or version < 1:
+            raise StoreCorruptError(f"the store has no format version ({version!r:.40})")
+        if version > FORMAT_VERSION:
+            raise UnsupportedFormatError(
+                f"the store has format {version}, this version reads up to {FORMAT_VERSION}; "
+                "upgrade kvpacket-store"
+            )
+        names = {field.name for field in fields(cls)}
+        if set(values) != names:
+            raise StoreCorruptError(
+                f"the store's description lacks or adds fields: {sorted(set(values) ^ names)}"
+            )
+        return cls(**values)

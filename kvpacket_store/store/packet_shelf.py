@@ -1,0 +1,236 @@
+"""What a store does with packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kvpacket_store.errors import NotFoundError
+from kvpacket_store.store.accounts import settle
+from kvpacket_store.store.documents import remove_packet, replace_packet, stage_packet
+from kvpacket_store.store.environment import Environment
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord
+from kvpacket_store.store.namespaces import (
+    every_namespace,
+    find_namespace,
+    find_or_add_namespace,
+    shared_namespace,
+)
+from kvpacket_store.store.packets import (
+    copy_record,
+    find_manifest,
+    is_intact,
+    prepare_packet,
+    require_checksums,
+    require_tokens,
+    write_packet,
+)
+from kvpacket_store.store.schema import Table, namespace_key, packet_row_key, shared_row_key
+from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.types import TokenIds
+
+__all__ = ["PacketShelf"]
+
+_PAGE_ROWS = 256
+
+
+class PacketShelf:
+    """Packets of documents, by namespace, and those of the store. A part of `PacketStore`.
+
+    Pass ``token_ids`` wherever they are known: a packet that holds other tokens is then a miss,
+    even if its key is the same.
+    """
+
+    _environment: Environment
+
+    def has_packet(
+        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
+    ) -> bool:
+        """Say whether the packet is there with all its chunks, so that `read_record` finds it."""
+        with self._environment.read() as tx:
+            key = _key(tx, namespace, packet_key)
+            return key is not None and is_intact(tx, key, token_ids)
+
+    def get_manifest(self, namespace: str, packet_key: str) -> PacketManifest:
+        """Return what is known of a packet.
+
+        Raises
+        ------
+        NotFoundError
+            No such packet in this namespace.
+        CorruptRecordError
+            The manifest is damaged; ingest its document again.
+        """
+        with self._environment.read() as tx:
+            key = _key(tx, namespace, packet_key)
+            return replace(_require(tx, key, packet_key, namespace), namespace=namespace)
+
+    def read_record(
+        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
+    ) -> bytes:
+        """Return a packet's record: copied out of the database, then checked chunk by chunk.
+
+        Raises
+        ------
+        NotFoundError
+            No such packet in this namespace, or one that holds other tokens; prefill it.
+        CorruptRecordError
+            A chunk is missing or does not match its checksum; prefill it again.
+        """
+        with self._environment.read() as tx:
+            key = _key(tx, namespace, packet_key)
+            manifest = _require(tx, key, packet_key, namespace)
+            require_tokens(manifest, token_ids)
+            record = copy_record(tx, key or b"", manifest)
+        require_checksums(manifest, record)
+        return record
+
+    def replace_record(self, namespace: str, record: PacketRecord) -> None:
+        """Write a packet's record anew, for a repair; documents go on referring to it.
+
+        Raises
+        ------
+        NotFoundError
+            No document of this namespace refers to the packet.
+        UsageError
+            The packet that is there holds other tokens.
+        """
+        packet = prepare_packet(record)
+
+        def action(tx: Transaction) -> None:
+            row = find_namespace(tx, namespace)
+            if row is None or not replace_packet(tx, row, packet):
+                raise _no_packet(record.packet_key, namespace)
+            settle(tx, row)
+
+        self._environment.write(action)
+
+    def iter_packets(self, namespace: str | None = None) -> Iterator[PacketManifest]:
+        """Yield every packet's manifest, by namespace, in the order of the keys.
+
+        Some hundred are read at a time, so packets that come or go meanwhile may be missed.
+
+        Raises
+        ------
+        CorruptRecordError
+            A manifest is damaged; run `kvps verify`.
+        """
+        with self._environment.read() as tx:
+            if namespace is None:
+                rows = list(every_namespace(tx))
+            else:
+                row = find_namespace(tx, namespace)
+                rows = [] if row is None else [row]
+        for row in rows:
+            prefix = start = row.id.to_bytes(4, "big")
+            while page := self._page(prefix, start):
+                for key, manifest in page:
+                    start = key + b"\x00"
+                    yield replace(manifest, namespace=row.name)
+
+    def _page(self, prefix: bytes, start: bytes) -> list[tuple[bytes, PacketManifest]]:
+        page: list[tuple[bytes, PacketManifest]] = []
+        with self._environment.read() as tx:
+            for key, _ in tx.scan(Table.MANIFESTS, prefix=prefix, start=start):
+                manifest = find_manifest(tx, key)
+                if manifest is not None:
+                    page.append((key, manifest))
+                if len(page) == _PAGE_ROWS:
+                    break
+        return page
+
+    # --- packets that no document refers to
+
+    def stage_packets(self, namespace: str, records: Mapping[str, PacketRecord]) -> None:
+        """Write packets whose document is still to come, in one synced commit.
+
+        A long document need not be in memory at once, and an interrupted ingest finds again what
+        it has made. What no document comes to refer to is for `delete_staged`.
+
+        Raises
+        ------
+        UsageError
+            A packet that is there holds other tokens. Nothing was written.
+        """
+        namespace_key(namespace)
+        packets = [prepare_packet(record) for record in records.values()]
+
+        def action(tx: Transaction) -> None:
+            row = find_or_add_namespace(tx, namespace)
+            for packet in packets:
+                stage_packet(tx, row, packet)
+            settle(tx, row)
+
+        self._environment.write(action)
+
+    def delete_staged(self, namespace: str) -> int:
+        """Delete the packets that no document refers to; return how many. Not during an ingest."""
+
+        def action(tx: Transaction) -> int:
+            row = find_namespace(tx, namespace)
+            if row is None:
+                return 0
+            manifests = tx.scan_sizes(Table.MANIFESTS, prefix=row.id.to_bytes(4, "big"))
+            staged = [key for key, _ in manifests if not tx.count_values(Table.REFERENCES, key)]
+            for key in staged:
+                remove_packet(tx, row, key, is_expected=True)
+            settle(tx, row)
+            return len(staged)
+
+        return self._environment.write(action)
+
+    def put_shared(self, record: PacketRecord) -> None:
+        """Write or replace a packet that belongs to the store: an adapter's header, a preamble.
+
+        Nothing refers to it, and nothing deletes it.
+        """
+        packet = prepare_packet(record)
+
+        def action(tx: Transaction) -> None:
+            row, key = shared_namespace(tx), shared_row_key(record.packet_key)
+            remove_packet(tx, row, key, is_expected=False)
+            row.counters.add(write_packet(tx, key, packet))
+            settle(tx, row)
+
+        self._environment.write(action)
+
+    def has_shared(self, packet_key: str, token_ids: TokenIds | None = None) -> bool:
+        """Say whether the packet is there with all its chunks."""
+        with self._environment.read() as tx:
+            return is_intact(tx, shared_row_key(packet_key), token_ids)
+
+    def get_shared_manifest(self, packet_key: str) -> PacketManifest:
+        """Return what is known of a shared packet; errors as `get_manifest`."""
+        with self._environment.read() as tx:
+            return _require(tx, shared_row_key(packet_key), packet_key, None)
+
+    def read_shared(self, packet_key: str, token_ids: TokenIds | None = None) -> bytes:
+        """Return a shared packet's record; errors as `read_record`."""
+        key = shared_row_key(packet_key)
+        with self._environment.read() as tx:
+            manifest = _require(tx, key, packet_key, None)
+            require_tokens(manifest, token_ids)
+            record = copy_record(tx, key, manifest)
+        require_checksums(manifest, record)
+        return record
+
+
+def _key(tx: Transaction, namespace: str, packet_key: str) -> bytes | None:
+    """Build the key that every reading of a packet goes by; None where there is no namespace."""
+    row = find_namespace(tx, namespace)
+    key = packet_row_key(0 if row is None else row.id, packet_key)
+    return None if row is None else key
+
+
+def _require(
+    tx: Transaction, key: bytes | None, packet_key: str, namespace: str | None
+) -> PacketManifest:
+    manifest = None if key is None else find_manifest(tx, key)
+    if manifest is None:
+        raise _no_packet(packet_key, namespace)
+    return manifest
+
+
+def _no_packet(packet_key: str, namespace: str | None) -> NotFoundError:
+    where = "the store's own packets" if namespace is None else f"namespace {namespace!r:.80}"
+    return NotFoundError(f"no packet {packet_key} in {where}; ingest its document")

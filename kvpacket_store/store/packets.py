@@ -1,0 +1,228 @@
+"""Packets inside a transaction: chunks first, manifest last; copied out, then checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import xxhash
+
+from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord
+from kvpacket_store.store.reports import Counters
+from kvpacket_store.store.rows import json_bytes, pack, unpack_json
+from kvpacket_store.store.schema import CHUNK_BYTES, Table, chunk_key, packet_bytes
+from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.types import TokenIds
+
+__all__ = [
+    "PreparedPacket",
+    "copy_record",
+    "delete_packet",
+    "find_manifest",
+    "is_intact",
+    "prepare_packet",
+    "require_checksums",
+    "require_tokens",
+    "size_of",
+    "write_packet",
+]
+
+_PAGE_BYTES = 4096
+_TREE_PAGES_PER_PACKET = 12  # leaves and branches of three tables that a commit writes anew
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPacket:
+    """A packet with everything computed that needs no transaction."""
+
+    manifest: PacketManifest
+    manifest_row: bytes
+    record: memoryview
+
+    @property
+    def incoming_bytes(self) -> int:
+        """What a commit may add to the file, whole pages."""
+        pages = -(-len(self.record) // _PAGE_BYTES) + self.manifest.num_chunks
+        pages += 1 + len(self.manifest_row) // _PAGE_BYTES
+        return (pages + _TREE_PAGES_PER_PACKET) * _PAGE_BYTES
+
+
+def prepare_packet(record: PacketRecord) -> PreparedPacket:
+    """Check and cut a record.
+
+    Raises
+    ------
+    UsageError
+        The key is none, or the record is empty.
+    """
+    packet_bytes(record.packet_key)
+    view = memoryview(record.record).cast("B")
+    if not view:
+        raise UsageError(f"packet {record.packet_key} has an empty record; encode it first")
+    checksums = tuple(
+        xxhash.xxh3_64_hexdigest(view[start : start + CHUNK_BYTES])
+        for start in range(0, len(view), CHUNK_BYTES)
+    )
+    manifest = PacketManifest(
+        packet_key=record.packet_key,
+        token_ids=tuple(record.token_ids),
+        positions=record.positions,
+        raw_bytes=record.raw_bytes,
+        kv_digest=record.kv_digest,
+        engine=record.engine,
+        stored_bytes=len(view),
+        chunk_bytes=CHUNK_BYTES,
+        chunk_checksums=checksums,
+    )
+    return PreparedPacket(manifest, pack(json_bytes(manifest.to_json())), view)
+
+
+def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counters:
+    """Write chunks, then the manifest; return what that adds.
+
+    Nothing may be filed under ``key`` yet (see `delete_packet`).
+    """
+    tx.require_room(packet.incoming_bytes)
+    for index, chunk in enumerate(_chunks(packet)):
+        tx.put(Table.CHUNKS, chunk_key(key, index), chunk)
+    _put_manifest(tx, key, packet.manifest_row)
+    return size_of(packet.manifest, len(packet.manifest_row))
+
+
+def _chunks(packet: PreparedPacket) -> Iterator[memoryview]:
+    step = packet.manifest.chunk_bytes
+    for start in range(0, len(packet.record), step):
+        yield packet.record[start : start + step]
+
+
+def _put_manifest(tx: Transaction, key: bytes, row: bytes) -> None:
+    tx.put(Table.MANIFESTS, key, row)
+
+
+def size_of(manifest: PacketManifest, row_bytes: int) -> Counters:
+    """Return a packet's share of its namespace's counters."""
+    return Counters(
+        packets=1,
+        tokens=manifest.tokens,
+        raw_bytes=manifest.raw_bytes,
+        live_bytes=manifest.stored_bytes + row_bytes,
+    )
+
+
+def delete_packet(tx: Transaction, key: bytes) -> Counters | None:
+    """Delete whatever is filed under ``key``, whole or damaged.
+
+    Returns
+    -------
+    Counters or None
+        What that takes away; None where the manifest is unreadable and does not say.
+    """
+    row = tx.get(Table.MANIFESTS, key)
+    for chunk in [found for found, _ in tx.scan_sizes(Table.CHUNKS, prefix=key)]:
+        tx.delete(Table.CHUNKS, chunk)
+    if row is None:
+        return Counters()
+    tx.delete(Table.MANIFESTS, key)
+    try:
+        return size_of(_parse(row, key), len(row))
+    except CorruptRecordError:
+        return None
+
+
+def find_manifest(tx: Transaction, key: bytes) -> PacketManifest | None:
+    """Return a packet's manifest, or None.
+
+    Raises
+    ------
+    CorruptRecordError
+        It is there and cannot be read.
+    """
+    row = tx.get(Table.MANIFESTS, key)
+    if row is None:
+        return None
+    return replace(_parse(row, key), refcount=tx.count_values(Table.REFERENCES, key))
+
+
+def is_intact(tx: Transaction, key: bytes, token_ids: TokenIds | None = None) -> bool:
+    """Say whether `copy_record` would find every byte; the bytes themselves are not read."""
+    try:
+        manifest = find_manifest(tx, key)
+    except CorruptRecordError:
+        return False
+    if manifest is None or (token_ids is not None and manifest.token_ids != tuple(token_ids)):
+        return False
+    return all(
+        tx.size(Table.CHUNKS, chunk_key(key, index)) == size
+        for index, size in enumerate(manifest.chunk_sizes)
+    )
+
+
+def require_tokens(manifest: PacketManifest, token_ids: TokenIds | None) -> None:
+    """Make a packet that holds other tokens a miss: then two texts share one key.
+
+    Raises
+    ------
+    NotFoundError
+        Prefill the tokens; do not use this packet.
+    """
+    if token_ids is not None and manifest.token_ids != tuple(token_ids):
+        raise NotFoundError(
+            f"packet {manifest.packet_key} holds other tokens than those asked for; "
+            "prefill them without the store"
+        )
+
+
+def copy_record(tx: Transaction, key: bytes, manifest: PacketManifest) -> bytes:
+    """Copy a record out of LMDB's memory. Check it with `require_checksums` afterwards.
+
+    Raises
+    ------
+    CorruptRecordError
+        A chunk is missing or has another length.
+    """
+    views: list[memoryview] = []
+    try:
+        for index, size in enumerate(manifest.chunk_sizes):
+            view = tx.view(Table.CHUNKS, chunk_key(key, index))
+            if view is None:
+                raise _damaged(manifest, index, "is missing")
+            views.append(view)
+            if len(view) != size:
+                raise _damaged(manifest, index, f"has {len(view)} bytes instead of {size}")
+        return b"".join(views)
+    finally:
+        for view in views:
+            view.release()
+
+
+def require_checksums(manifest: PacketManifest, record: bytes) -> None:
+    """Check a copied record, chunk by chunk.
+
+    Raises
+    ------
+    CorruptRecordError
+        The bytes are not those that were stored; prefill the packet again.
+    """
+    view = memoryview(record)
+    for index, checksum in enumerate(manifest.chunk_checksums):
+        start = index * manifest.chunk_bytes
+        if xxhash.xxh3_64_hexdigest(view[start : start + manifest.chunk_bytes]) != checksum:
+            raise _damaged(manifest, index, "does not match its checksum")
+
+
+def _parse(row: bytes, key: bytes) -> PacketManifest:
+    manifest = PacketManifest.from_json(unpack_json(row, f"packet {key[4:].hex()}"))
+    if packet_bytes(manifest.packet_key) != key[4:]:
+        raise CorruptRecordError(
+            f"packet {key[4:].hex()} has the manifest of packet {manifest.packet_key}; "
+            "ingest its document again"
+        )
+    return manifest
+
+
+def _damaged(manifest: PacketManifest, chunk_index: int, what: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"packet {manifest.packet_key}: chunk {chunk_index} {what}; "
+        "prefill it again from its token ids, or run `kvps verify --repair`"
+    )

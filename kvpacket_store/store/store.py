@@ -1,0 +1,240 @@
+"""A store: one folder, many processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kvpacket_store.errors import (
+    CorruptRecordError,
+    NotFoundError,
+    StoreCorruptError,
+    UsageError,
+)
+from kvpacket_store.store import registry
+from kvpacket_store.store.check import check_file, check_tables
+from kvpacket_store.store.document_shelf import DocumentShelf
+from kvpacket_store.store.environment import Environment
+from kvpacket_store.store.failures import as_store_error
+from kvpacket_store.store.meta import StoreMeta
+from kvpacket_store.store.namespaces import every_namespace, find_namespace, shared_namespace
+from kvpacket_store.store.packet_shelf import PacketShelf
+from kvpacket_store.store.reports import Counters, Damage, StoreStats
+from kvpacket_store.store.rows import json_bytes, pack, unpack_json
+from kvpacket_store.store.schema import META_STORE, Table
+from kvpacket_store.store.transaction import Transaction
+
+__all__ = ["PacketStore"]
+
+_DATA_FILE = "data.mdb"
+_MIN_DATA_BYTES = 2 * 4096
+
+
+class PacketStore(DocumentShelf, PacketShelf):
+    """Documents, packets and embeddings in an LMDB folder. Bytes only: no arrays, no models.
+
+    Any number of processes and threads may read and write at once. What a call has returned from
+    is on the disk. A handle may be used after a fork; the child opens the database anew.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> meta = StoreMeta(model="m", fingerprint={}, layout={}, rope=(), adapter=None,
+    ...                  adapter_digest="none", codec="raw", layers=1, kv_dtype="bf16",
+    ...                  recipe="alone-1", segment_tokens=512, max_bytes=None, created_at="")
+    >>> with (tempfile.TemporaryDirectory() as folder,
+    ...       PacketStore.create(Path(folder, "x.kvps"), meta) as store):
+    ...     store.count(), store.check()
+    (0, [])
+    """
+
+    def __init__(self, path: Path, environment: Environment, meta: StoreMeta) -> None:
+        self.path = path
+        self.meta = meta
+        self._environment = environment
+        self._is_closed = False
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], meta: StoreMeta, *, map_bytes: int | None = None
+    ) -> Self:
+        """Make a store and open it.
+
+        Parameters
+        ----------
+        path : path
+            A folder that is empty or not there yet.
+        meta : StoreMeta
+            What the store is for.
+        map_bytes : int or None
+            Address space to reserve at first; it grows as needed. None: plenty.
+
+        Raises
+        ------
+        UsageError
+            The folder holds something.
+        StoreError, StoreFullError
+            It cannot be made there.
+        """
+        folder = Path(path)
+        description = pack(json_bytes(meta.to_dict()))
+        nursery = folder.with_name(f".{folder.name}.new-{os.getpid()}")
+        try:
+            nursery.mkdir(mode=0o700, parents=True)
+            _describe(nursery, description)
+            _move_into_place(nursery, folder)
+        except OSError as error:
+            raise as_store_error(error, folder) from error
+        finally:
+            shutil.rmtree(nursery, ignore_errors=True)
+        return cls.open(folder, map_bytes=map_bytes)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, map_bytes: int | None = None) -> Self:
+        """Open a store.
+
+        Raises
+        ------
+        NotFoundError
+            There is none.
+        UnsupportedFormatError
+            A later version made it.
+        StoreCorruptError
+            It is damaged beyond opening; restore it from a copy.
+        StoreLockedError, StoreError
+            As the message says.
+        """
+        folder = Path(path)
+        _require_store(folder)
+        try:
+            environment = registry.acquire(folder, map_bytes)
+        except OSError as error:
+            raise as_store_error(error, folder) from error
+        try:
+            meta = _read_meta(environment, folder)
+            if meta.max_bytes is not None:
+                environment.set_limit(meta.max_bytes - (folder / "lock.mdb").stat().st_size)
+        except BaseException:
+            registry.release(environment)
+            raise
+        return cls(folder, environment, meta)
+
+    def close(self) -> None:
+        """Wait for running calls and close; a second time does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            registry.release(self._environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def stats(self, namespace: str | None = None) -> StoreStats:
+        """Return the sizes of a namespace or of the whole store, from counters."""
+        with self._environment.read() as tx:
+            counters = _counters(tx, namespace)
+        return StoreStats(**counters.to_dict(), file_bytes=_file_bytes(self.path))
+
+    def check(self, *, deep: bool = False) -> list[Damage]:
+        """Look for damage: pages, references, chunks, counters.
+
+        Writers may go on, but the file cannot reuse freed pages meanwhile.
+
+        Parameters
+        ----------
+        deep : bool
+            Read every byte against its checksum.
+
+        Returns
+        -------
+        list of Damage
+            Empty where everything holds.
+        """
+        with self._environment.read() as tx:
+            damage = check_file(self.path)
+            return damage or check_tables(tx, deep=deep)
+
+
+def _describe(folder: Path, description: bytes) -> None:
+    environment = Environment(folder, create=True)
+    try:
+        environment.write(lambda tx: tx.put(Table.META, META_STORE, description))
+    finally:
+        environment.close()
+
+
+def _move_into_place(nursery: Path, folder: Path) -> None:
+    """Make the finished folder appear at once, and last."""
+    try:
+        nursery.rename(folder)
+    except OSError as error:
+        if folder.exists():
+            raise UsageError(
+                f"{folder} is there already and not empty; open it, or choose another path"
+            ) from error
+        raise
+    for changed in (folder, folder.parent):
+        descriptor = os.open(changed, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _require_store(folder: Path) -> None:
+    data = folder / _DATA_FILE
+    try:
+        data_bytes = data.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"no store at {folder}; make one with `kvps init`") from None
+    except OSError as error:
+        raise as_store_error(error, folder) from error
+    if data_bytes < _MIN_DATA_BYTES:
+        raise StoreCorruptError(
+            f"store {folder}: {_DATA_FILE} has only {data_bytes} bytes; restore it from a copy"
+        )
+
+
+def _read_meta(environment: Environment, folder: Path) -> StoreMeta:
+    with environment.read() as tx:
+        row = tx.get(Table.META, META_STORE)
+    if row is None:
+        raise NotFoundError(f"{folder} holds an LMDB database that is no store")
+    try:
+        return StoreMeta.from_dict(unpack_json(row, "the store's description"))
+    except CorruptRecordError as error:
+        raise StoreCorruptError(f"store {folder}: {error}; restore it from a copy") from error
+
+
+def _counters(tx: Transaction, namespace: str | None) -> Counters:
+    counters = Counters()
+    if namespace is not None:
+        row = find_namespace(tx, namespace)
+        return counters if row is None else row.counters
+    for row in every_namespace(tx):
+        counters.add(row.counters)
+    shared = shared_namespace(tx).counters
+    counters.raw_bytes += shared.raw_bytes
+    counters.live_bytes += shared.live_bytes
+    return counters
+
+
+def _file_bytes(folder: Path) -> int:
+    """Count the blocks that the folder takes on disk; files that vanish meanwhile take none."""
+    total_bytes = 0
+    for path in folder.rglob("*"):
+        try:
+            total_bytes += path.lstat().st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return total_bytes
