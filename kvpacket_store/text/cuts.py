@@ -1,28 +1,44 @@
 """Where a document may be cut: a ladder of rungs, the best places first.
 
-A rung maps a span to the offsets strictly inside it where that rung would cut. What a rung says
-about a place depends on the text before it, never on how long the text behind it is: so a document
-that grows keeps its earlier segments.
+A rung maps a span to the offsets inside it where that rung would cut. What a rung says about a
+place depends on the text before it, never on how long the text behind it is: so a document that
+grows keeps its earlier segments.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from kvpacket_store.text.definitions import code_blocks, python_definitions
 from kvpacket_store.text.sentences import sentence_ends
 
-__all__ = ["Rung", "cut_ladder", "is_code"]
+__all__ = ["CHARACTERS", "WORDS", "Rung", "cut_ladder", "is_code"]
 
-Rung: TypeAlias = Callable[[int, int], Sequence[int]]
-
+WORDS, CHARACTERS = 100, 101  # levels; those of structure are below
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
 _LINE = re.compile(r"\n")
-_STRIDE_FACTOR = 8
+_SPACE = re.compile(r"\s")
+_FINER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One kind of place to cut at.
+
+    Parameters
+    ----------
+    level : int
+        Lower is better. Rungs of one level cut equally well, only finer.
+    cuts : callable
+        ``(start, end)`` to ascending offsets, ``start < offset < end``.
+    """
+
+    level: int
+    cuts: Callable[[int, int], Iterable[int]]
 
 
 def is_code(media_type: str) -> bool:
@@ -42,52 +58,78 @@ def cut_ladder(text: str, media_type: str, stride_chars: int) -> list[Rung]:
         sentences; everything else at paragraphs, sentences, lines, words, characters.
     stride_chars : int
         About how long the longest run of words is to be; each later rung is finer, down to one
-        character.
+        character. Places that are much closer to each other than this count as one.
     """
-    rungs: list[Rung] = []
+    places: list[Callable[[int, int], Iterable[int]]] = []
     if media_type == "text/markdown":
-        rungs += _markdown_rungs(text)
+        places += _markdown_places(text)
     elif media_type == "text/x-python":
-        rungs += [partial(_between, offsets) for offsets in python_definitions(text)]
+        places += [partial(_between, offsets) for offsets in python_definitions(text)]
     elif is_code(media_type):
-        rungs.append(partial(_between, code_blocks(text)))
-    rungs.append(partial(_matches, _PARAGRAPH, text))
+        places.append(partial(_between, code_blocks(text)))
+    places.append(partial(_matches, _PARAGRAPH, text))
     if not is_code(media_type):
-        rungs.append(partial(_sentences, text))
-    rungs.append(partial(_matches, _LINE, text))
-    while stride_chars > 1:
-        rungs.append(partial(_runs, text, stride_chars))
-        stride_chars //= _STRIDE_FACTOR
-    rungs.append(partial(_runs, text, 1))
+        places.append(partial(sentence_ends, text))
+    places.append(partial(_matches, _LINE, text))
+    min_chars = max(stride_chars // _FINER, 1)
+    rungs = [Rung(level, partial(_apart, place, min_chars)) for level, place in enumerate(places)]
+    for level, runs in (WORDS, _word_runs), (CHARACTERS, _character_runs):
+        rungs += [Rung(level, partial(runs, text, stride)) for stride in _strides(stride_chars)]
     return rungs
 
 
-def _markdown_rungs(text: str) -> list[Rung]:
+def _strides(stride_chars: int) -> list[int]:
+    strides = []
+    while stride_chars > 1:
+        strides.append(stride_chars)
+        stride_chars //= _FINER
+    return [*strides, 1]
+
+
+def _markdown_places(text: str) -> list[Callable[[int, int], Iterable[int]]]:
     from kvpacket_store.text.markdown import markdown_outline
 
     outline = markdown_outline(text)
     return [partial(_between, offsets) for offsets in (*outline.headings, outline.blocks)]
 
 
-def _between(offsets: Sequence[int], start: int, end: int) -> Sequence[int]:
-    return offsets[bisect_right(offsets, start) : bisect_left(offsets, end)]
+def _apart(
+    place: Callable[[int, int], Iterable[int]], min_chars: int, start: int, end: int
+) -> Iterator[int]:
+    """Yield the cuts that leave at least ``min_chars`` before them.
+
+    A heading stays with what follows it, and a million lines of one digit are not a million pieces.
+    """
+    for cut in place(start, end):
+        if cut - start >= min_chars and cut < end:
+            yield cut
+            start = cut
 
 
-def _matches(pattern: re.Pattern[str], text: str, start: int, end: int) -> Sequence[int]:
-    ends = [match.end() for match in pattern.finditer(text, start, end)]
-    return ends[:-1] if ends and ends[-1] == end else ends
+def _between(offsets: Sequence[int], start: int, end: int) -> Iterator[int]:
+    for index in range(bisect_right(offsets, start), len(offsets)):
+        if offsets[index] >= end:
+            return
+        yield offsets[index]
 
 
-def _sentences(text: str, start: int, end: int) -> Sequence[int]:
-    return [offset for offset in sentence_ends(text, start, end) if offset < end]
+def _matches(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[int]:
+    return (match.end() for match in pattern.finditer(text, start, end))
 
 
-def _runs(text: str, stride_chars: int, start: int, end: int) -> Sequence[int]:
-    """Cut before the last space of each stride, or inside a word that is longer than it."""
-    offsets = []
+def _word_runs(text: str, stride_chars: int, start: int, end: int) -> Iterator[int]:
+    """Cut before the last space of each stride; a longer word stays whole."""
     while end - start > stride_chars:
         limit = start + stride_chars
-        space = max(text.rfind(space, start + 1, limit + 1) for space in " \n\t\u3000")
-        start = space if space > start else limit
-        offsets.append(start)
-    return offsets
+        cut = max(text.rfind(space, start + 1, limit + 1) for space in " \n\t\u3000")
+        if cut < 0:
+            space_behind = _SPACE.search(text, limit, end)
+            if not space_behind:
+                return
+            cut = space_behind.start()
+        start = cut
+        yield cut
+
+
+def _character_runs(_text: str, stride_chars: int, start: int, end: int) -> Iterator[int]:
+    return iter(range(start + stride_chars, end, stride_chars))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
-from bs4.element import Comment, NavigableString, PageElement, PreformattedString, Tag
+from bs4.element import NavigableString, PageElement, PreformattedString, Tag
 
 __all__ = ["html_encoding", "read_html"]
 
@@ -15,24 +16,29 @@ _DROPPED = frozenset(
     ["iframe", "nav", "noscript", "object", "script", "style", "svg", "template", "title"]
 )
 # fmt: off
-_BREAKS = {
-    **dict.fromkeys([
-        "address", "article", "aside", "blockquote", "body", "details", "dl", "fieldset", "figure",
-        "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "main", "ol", "p",
-        "pre", "section", "table", "ul",
-    ], "\n\n"),
-    **dict.fromkeys(
-        ["br", "caption", "dd", "div", "dt", "figcaption", "legend", "li", "option", "tr"], "\n"
-    ),
-    "td": " ",
-    "th": " ",
-}
+_NEWLINES = dict.fromkeys([
+    "address", "article", "aside", "blockquote", "body", "details", "dl", "fieldset", "figure",
+    "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "main", "ol", "p",
+    "pre", "section", "table", "ul",
+], 2) | dict.fromkeys(
+    ["caption", "dd", "div", "dt", "figcaption", "legend", "li", "option", "summary", "tr"], 1
+)
 # fmt: on
 # Bounded: an unclosed one must not be searched for again and again.
 _XML_DECLARATION = re.compile(r"<\?xml[^>]{0,200}>", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _BEFORE_NEWLINE = re.compile(r"(?<![ \t])[ \t]+\n")
-_MANY_NEWLINES = re.compile(r"\n{3,}")
+
+
+class _Piece(NamedTuple):
+    """Text, or a break that asks for ``num_newlines`` between the texts around it."""
+
+    text: str = ""
+    is_preformatted: bool = False
+    num_newlines: int = 0
+
+
+_SEPARATORS = {"br": _Piece("\n", is_preformatted=True), "td": _Piece(" "), "th": _Piece(" ")}
 
 
 def html_encoding(data: bytes) -> str:
@@ -64,39 +70,33 @@ def read_html(markup: str) -> tuple[str, str | None]:
     return _tidy(_pieces(soup)), title or None
 
 
-def _pieces(soup: BeautifulSoup) -> Iterator[tuple[str, bool]]:
-    """Yield text and breaks in document order, each with whether its spaces are to be kept.
-
-    An explicit stack: pages nest deeper than Python recurses.
-    """
-    stack: list[tuple[PageElement | str, bool]] = [(soup, False)]
+def _pieces(soup: BeautifulSoup) -> Iterator[_Piece]:
+    """Yield texts and breaks in document order. Pages nest deeper than Python recurses."""
+    stack: list[tuple[PageElement | _Piece, bool]] = [(soup, False)]
     while stack:
-        node, is_kept = stack.pop()
-        if isinstance(node, Tag):
-            if node.name in _DROPPED:
-                continue
-            is_kept = is_kept or node.name in ("pre", "textarea")
-            end = _BREAKS.get(node.name, "")
-            stack.append((end, True))
-            stack.extend((child, is_kept) for child in reversed(node.contents))
-            stack.append((end, True))
-        elif isinstance(node, NavigableString):
-            if not isinstance(node, (Comment, PreformattedString)):
-                yield str(node), is_kept
-        else:
-            yield str(node), is_kept
+        node, is_preformatted = stack.pop()
+        if isinstance(node, _Piece):
+            yield node
+        elif isinstance(node, Tag) and node.name not in _DROPPED:
+            is_preformatted = is_preformatted or node.name in ("pre", "textarea")
+            edge = _Piece(num_newlines=_NEWLINES.get(node.name, 0))
+            stack.append((edge, True))
+            stack.extend((child, is_preformatted) for child in reversed(node.contents))
+            yield _SEPARATORS.get(node.name, edge)
+        elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
+            yield _Piece(str(node), is_preformatted)
 
 
-def _tidy(pieces: Iterator[tuple[str, bool]]) -> str:
-    """Join, with runs of spaces as one space outside of preformatted text."""
+def _tidy(pieces: Iterator[_Piece]) -> str:
+    """Join: outside of preformatted text a run of spaces is one space, and none begins a line."""
     parts: list[str] = []
-    is_line_start = True
-    for piece, is_kept in pieces:
-        if not is_kept:
-            piece = _SPACES.sub(" ", piece)  # noqa: PLW2901
-            if is_line_start:
-                piece = piece.lstrip(" ")  # noqa: PLW2901
-        if piece:
-            parts.append(piece)
-            is_line_start = piece.endswith((" ", "\n"))
-    return _MANY_NEWLINES.sub("\n\n", _BEFORE_NEWLINE.sub("\n", "".join(parts))).strip()
+    num_newlines, is_after_space = 0, True
+    for piece in pieces:
+        num_newlines = max(num_newlines, piece.num_newlines)
+        text = piece.text if piece.is_preformatted else _SPACES.sub(" ", piece.text)
+        if not piece.is_preformatted and (is_after_space or num_newlines):
+            text = text.lstrip(" ")
+        if text:
+            parts += ["\n" * num_newlines, text]
+            num_newlines, is_after_space = 0, text.endswith((" ", "\n"))
+    return _BEFORE_NEWLINE.sub("\n", "".join(parts)).strip()

@@ -21,6 +21,8 @@ __all__ = ["MIN_MAX_TOKENS", "segment_document"]
 
 # One character of four byte tokens, a newline, a quarter of it for the title, and some room.
 MIN_MAX_TOKENS = 16
+_GOOD_SHARE = 1 / 2
+_FULL_SHARE = 7 / 8
 # A piece with more characters a token than this is split before it is counted, so that no single
 # call to the tokenizer gets a text that could fill many segments.
 _MAX_TOKEN_CHARS = 16
@@ -64,12 +66,23 @@ def segment_document(
     return segments
 
 
+def _ends_well(filled: float, next_piece: _Piece, parts: list[_Piece]) -> bool:
+    """Tell whether a segment may end before ``next_piece``, which does not fit.
+
+    Half full is enough where filling it further would cut at a worse place; where that would only
+    be another word or another character, it is filled.
+    """
+    is_finest = not parts or parts[-1].level > next_piece.level
+    return not parts or filled >= (_GOOD_SHARE if is_finest else _FULL_SHARE)
+
+
 @dataclass(slots=True)
 class _Piece:
-    """A span; ``rung`` is the first that may still split it."""
+    """A span; ``level`` says how good a cut its start is, ``rung`` is the first to split it."""
 
     start: int
     end: int
+    level: int = 0
     rung: int = 0
     num_tokens: int | None = None
 
@@ -124,15 +137,14 @@ class _Segmenter:
             if total + num_tokens <= budget:
                 taken.append(stack.pop())
                 total += num_tokens
-            elif 2 * total >= budget > 0:
+                continue
+            parts = self._split(stack[-1])
+            if total and _ends_well(total / budget, stack[-1], parts):
                 break
-            elif parts := self._split(stack[-1]):
-                stack[-1:] = reversed(parts)
-            elif total:
-                break
-            else:
+            if not parts:
                 reason = f"has a character that does not fit into {self._max_tokens} tokens"
                 raise DocumentError(self._id, f"{reason}; ask for longer segments")
+            stack[-1:] = reversed(parts)
         return taken
 
     def _piece_tokens(self, piece: _Piece) -> int:
@@ -145,11 +157,14 @@ class _Segmenter:
 
     def _split(self, piece: _Piece) -> list[_Piece]:
         """Split at the first rung that cuts the piece; empty where none does."""
-        for rung in range(piece.rung, len(self._rungs)):
-            cuts = self._rungs[rung](piece.start, piece.end)
+        for index in range(piece.rung, len(self._rungs)):
+            rung = self._rungs[index]
+            cuts = [*rung.cuts(piece.start, piece.end)]
             if cuts:
-                edges = zip([piece.start, *cuts], [*cuts, piece.end], strict=True)
-                return [_Piece(start, end, rung + 1) for start, end in edges]
+                ends = [*cuts[1:], piece.end]
+                first = _Piece(piece.start, cuts[0], piece.level, index + 1)
+                rest = zip(cuts, ends, strict=True)
+                return [first, *(_Piece(start, end, rung.level, index + 1) for start, end in rest)]
         return []
 
     def _segment(self, start: int, end: int) -> Segment | None:
