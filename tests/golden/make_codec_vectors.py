@@ -107,6 +107,7 @@ def _bad_headers(raw):
 
 def _bad_rows(raw):
     end = len(raw)
+    yield "streams_do_not_fill", _with(raw + b"\0", 32, "<Q", end + 1), CORRUPT
     yield "reserved_in_row", _with_row(raw, 1, 47, "B", 1), CORRUPT
     yield "encoding_2", _with_row(raw, 1, 40, "B", 2), UNSUPPORTED
     yield "hole", _with_row(raw, 1, ROW["offset"], "<Q", end - 191), CORRUPT

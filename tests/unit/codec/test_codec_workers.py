@@ -28,9 +28,10 @@ def test_no_items(num_bytes):
 
 
 def test_an_error_is_raised_when_nothing_runs_any_more(num_bytes):
-    running = []
+    running, begun = [], []
 
     def task(item):
+        begun.append(item)
         running.append(item)
         if item == 3:
             raise ValueError("three")
@@ -40,6 +41,7 @@ def test_an_error_is_raised_when_nothing_runs_any_more(num_bytes):
     with pytest.raises(ValueError, match="three"):
         for_each(task, range(10_000), num_bytes=num_bytes)
     assert running == [3]
+    assert len(begun) < 1000, "what had not begun was to be left"
 
 
 def test_index_errors_of_a_task_are_not_the_end_of_the_items(num_bytes):
