@@ -124,8 +124,8 @@ def _pooling_folder(path: Path) -> str:
         raise ModelError(f"sentence encoder {path}: modules.json has no types and paths") from error
     if steps not in _STEPS or folders[0]:
         raise UnsupportedModelError(
-            f"sentence encoder {path}: its steps are {steps}; supported are a transformer, mean "
-            "pooling and normalisation, choose an encoder made of these"
+            f"sentence encoder {path}: its steps are {steps} in {folders}; supported are a "
+            "transformer in the folder itself, mean pooling and normalisation"
         )
     return folders[1]
 

@@ -66,8 +66,11 @@ def test_a_fresh_process_reads_the_snapshot_instead(source, embedder, ingest, tm
     ingest("ns", a="river", b="bank")
     first = Retriever(source, embedder, tmp_path).retrieve("bank", "ns", 9)
     assert source.reads == 1
+    (file,) = tmp_path.iterdir()
+    written = file.stat().st_ino
     assert Retriever(source, embedder, tmp_path).retrieve("bank", "ns", 9) == first
     assert source.reads == 1
+    assert file.stat().st_ino == written
 
 
 def test_a_stale_snapshot_is_rebuilt(source, embedder, ingest, tmp_path):

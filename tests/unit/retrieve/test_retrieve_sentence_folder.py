@@ -80,6 +80,12 @@ def test_further_steps_are_refused_by_name(tiny_folder):
         MiniLMEmbedder(tiny_folder)
 
 
+def test_a_transformer_in_a_subfolder_is_refused(tiny_folder):
+    edit_json(tiny_folder / "modules.json", lambda it: it[0].update(path="0_Transformer"))
+    with pytest.raises(UnsupportedModelError, match="0_Transformer"):
+        MiniLMEmbedder(tiny_folder)
+
+
 def test_an_encoder_without_a_normalising_step_still_gives_unit_vectors(tiny_folder):
     before = MiniLMEmbedder(tiny_folder).embed(["the river"])
     edit_json(tiny_folder / "modules.json", lambda it: it.pop())
