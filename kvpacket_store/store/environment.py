@@ -216,19 +216,26 @@ class Environment:
         handle = self._open_mapped(create)
         try:
             handle.reader_check()
-            # py-lmdb forgets tables that a read transaction opened; this one writes nothing
-            with handle.begin(write=True) as txn:
-                self._tables = {
-                    table: handle.open_db(
-                        table.encode(), txn, dupsort=table is Table.REFERENCES, create=create
-                    )
-                    for table in Table
-                }
+            self._tables = self._open_tables(handle, create)
             self._page_bytes = handle.stat()["psize"]
         except BaseException:
             handle.close()
             raise
         self._lmdb = handle
+
+    def _open_tables(self, handle: Any, create: bool) -> dict[Table, Any]:
+        while True:
+            try:
+                # py-lmdb forgets tables that a read transaction opened; this one writes nothing
+                with handle.begin(write=True) as txn:
+                    return {
+                        table: handle.open_db(
+                            table.encode(), txn, dupsort=table is Table.REFERENCES, create=create
+                        )
+                        for table in Table
+                    }
+            except lmdb.MapResizedError:  # another process grew the map since it was opened here
+                handle.set_mapsize(0)
 
     def _open_mapped(self, create: bool) -> Any:
         """Open with as much address space as the system gives."""
@@ -243,6 +250,8 @@ class Environment:
                     max_dbs=_MAX_TABLES,
                     lib_version=0,
                 )
+            except lmdb.MapResizedError:
+                continue
             except lmdb.MemoryError:
                 if self._map_bytes <= _MIN_MAP_BYTES:
                     raise

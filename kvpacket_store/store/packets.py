@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import xxhash
 
@@ -152,10 +153,10 @@ def is_intact(tx: Transaction, key: bytes, token_ids: TokenIds | None = None) ->
         return False
     if manifest is None or (token_ids is not None and manifest.token_ids != tuple(token_ids)):
         return False
-    return all(
-        tx.size(Table.CHUNKS, chunk_key(key, index)) == size
-        for index, size in enumerate(manifest.chunk_sizes)
-    )
+    chunks = list(islice(tx.scan_sizes(Table.CHUNKS, prefix=key), manifest.num_chunks))
+    # that many keys, and the last is the last one's: then none between is missing
+    is_complete = bool(chunks) and chunks[-1][0] == chunk_key(key, manifest.num_chunks - 1)
+    return is_complete and tuple(size for _, size in chunks) == manifest.chunk_sizes
 
 
 def require_tokens(manifest: PacketManifest, token_ids: TokenIds | None) -> None:

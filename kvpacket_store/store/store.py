@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -79,17 +80,18 @@ class PacketStore(DocumentShelf, PacketShelf):
         StoreError, StoreFullError
             It cannot be made there.
         """
-        folder = Path(path)
+        folder = Path(path).absolute()
         description = pack(json_bytes(meta.to_dict()))
-        nursery = folder.with_name(f".{folder.name}.new-{os.getpid()}")
         try:
-            nursery.mkdir(mode=0o700, parents=True)
-            _describe(nursery, description)
-            _move_into_place(nursery, folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            nursery = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            try:
+                _describe(nursery, description)
+                _move_into_place(nursery, folder)
+            finally:
+                shutil.rmtree(nursery, ignore_errors=True)
         except OSError as error:
             raise as_store_error(error, folder) from error
-        finally:
-            shutil.rmtree(nursery, ignore_errors=True)
         return cls.open(folder, map_bytes=map_bytes)
 
     @classmethod
@@ -107,7 +109,7 @@ class PacketStore(DocumentShelf, PacketShelf):
         StoreLockedError, StoreError
             As the message says.
         """
-        folder = Path(path)
+        folder = Path(path).absolute()
         _require_store(folder)
         try:
             environment = registry.acquire(folder, map_bytes)

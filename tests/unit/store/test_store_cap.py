@@ -1,0 +1,73 @@
+import pytest
+
+from kvpacket_store.errors import StoreFullError
+from kvpacket_store.store import PacketStore
+from kvpacket_store.store.synthetic import make_meta, make_record, make_write
+
+CAP_BYTES = 6 << 20
+
+
+@pytest.fixture
+def capped(tmp_path):
+    meta = make_meta(max_bytes=CAP_BYTES)
+    with PacketStore.create(tmp_path / "s.kvps", meta, map_bytes=1 << 20) as store:
+        yield store
+
+
+def fill(store, name, num_bytes=300_000):
+    """Put documents until none goes in; return the records that did."""
+    records = []
+    while True:
+        record = make_record(f"{name} {len(records)}", num_bytes)
+        try:
+            store.put_documents("n", [make_write(f"{name} {len(records)}", [record])])
+        except StoreFullError:
+            return records
+        records.append(record)
+        assert store.stats().file_bytes <= CAP_BYTES
+
+
+def test_the_folder_never_exceeds_its_cap(capped):
+    records = fill(capped, "a")
+    assert len(records) > 10
+    assert all(capped.read_record("n", r.packet_key) == r.record for r in records)
+    assert capped.count() == len(records)
+    assert capped.check(deep=True) == []
+
+
+def test_a_full_store_deletes_and_takes_in_again(capped):
+    """Again and again, with records of other sizes: deleting itself needs pages."""
+    for turn, num_bytes in enumerate((300_000, 70_000, 500_000, 5_000)):
+        records = fill(capped, f"turn {turn}", num_bytes)
+        assert records
+        assert capped.stats().file_bytes <= CAP_BYTES
+        for index in range(len(records)):
+            capped.delete_document("n", f"turn {turn} {index}")
+        assert capped.count() == 0
+        assert capped.stats().live_bytes == 0
+    assert capped.check(deep=True) == []
+
+
+def test_the_cap_holds_after_opening_again(capped):
+    fill(capped, "a")
+    capped.close()
+    with PacketStore.open(capped.path) as store:
+        assert fill(store, "b") == []
+        assert store.stats().file_bytes <= CAP_BYTES
+
+
+def test_a_document_larger_than_the_cap_is_refused_before_it_is_written(capped):
+    before = capped.stats()
+    with pytest.raises(StoreFullError, match="byte cap"):
+        capped.put_documents("n", [make_write("d", [make_record("a", 2 * CAP_BYTES)])])
+    assert capped.stats() == before
+
+
+def test_the_map_itself_stops_at_the_cap(capped, monkeypatch):
+    """Should the reckoning be wrong, LMDB has no page to write to."""
+    monkeypatch.setattr(
+        "kvpacket_store.store.transaction.Transaction.require_room", lambda *_: None
+    )
+    records = fill(capped, "a")
+    assert all(capped.read_record("n", r.packet_key) == r.record for r in records)
+    assert capped.stats().file_bytes <= CAP_BYTES
