@@ -13,7 +13,7 @@ turn it is, and ``exit_code`` is what ``kvps`` returns for it.
     ├── NotFoundError                  1  store, document, namespace or packet is not there
     ├── ModelError                     5  model or tokenizer cannot be used
     │   ├── UnsupportedModelError      5  an architecture or RoPE kind that is refused by name
-    │   ├── ModelMismatchError         5  not the model, adapter or dtype that the store was made with
+    │   ├── ModelMismatchError         5  not the model, adapter or dtype of the store
     │   └── AdapterError               5  header or trailer cannot be used with this model
     ├── CodecError                     4  bytes that cannot be turned into K,V
     │   ├── CorruptRecordError         4  a checksum or a bound does not hold

@@ -151,7 +151,7 @@ class Document:
         Plain text. Control tokens in it stay text.
     metadata : mapping
         JSON values. ``title`` (str), where given, is put before every segment of the document;
-        ``media_type`` (str) chooses the cuts (``text/plain``, ``text/markdown``, ``text/x-python``).
+        ``media_type`` (str) chooses the cuts: ``text/plain``, ``text/markdown``, ``text/x-python``.
     """
 
     id: str

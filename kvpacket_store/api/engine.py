@@ -249,7 +249,7 @@ def _options(options: Mapping[str, Any]) -> GenerationOptions:
     return GenerationOptions(**chosen)
 
 
-def _require_question(question: str) -> None:
+def _require_question(question: object) -> None:
     if not isinstance(question, str) or not question.strip():
         raise UsageError("the question is empty; ask something")
 

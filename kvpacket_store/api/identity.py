@@ -19,9 +19,7 @@ def differing_fields(fingerprint: ModelFingerprint, stored: Mapping[str, str]) -
     return [name for name in _PACKET_FIELDS if now[name] != stored.get(name)]
 
 
-def require_same_model(
-    fingerprint: ModelFingerprint, stored: Mapping[str, str], name: str
-) -> None:
+def require_same_model(fingerprint: ModelFingerprint, stored: Mapping[str, str], name: str) -> None:
     """Raise ModelMismatchError unless every field that decides a packet's K,V is the stored one."""
     if fields := differing_fields(fingerprint, stored):
         raise ModelMismatchError(

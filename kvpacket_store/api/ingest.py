@@ -82,7 +82,7 @@ class Ingest:
         self._writer = IngestWriter(store, namespace, self._queue, self._report)
 
     def run(self, documents: Iterable[Document | Exception]) -> IngestReport:
-        """Ingest everything; return what happened. Interrupting loses only what is not committed."""
+        """Ingest everything and report; an interruption loses only what is not committed."""
         started = time.perf_counter()
         thread = threading.Thread(target=self._writer.run, name="kvps-ingest-writer", daemon=True)
         thread.start()
@@ -140,7 +140,7 @@ class Ingest:
         )
 
     def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:
-        """Same content: nothing is prefilled; metadata alone may be new."""
+        """Keep the packets of unchanged content; metadata alone may be new."""
         if known.metadata_hash == metadata:
             self._report.documents.unchanged += 1
         else:
@@ -218,16 +218,24 @@ def metadata_hash(document: Document) -> str:
 
 def _checked(document: Document) -> Document:
     """Return the document if it can be filed; metadata becomes plain JSON."""
-    if not isinstance(document.id, str) or not 0 < len(document.id) <= _MAX_ID_CHARS:
-        raise DocumentError(str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters")
-    if not isinstance(document.text, str):
+    if not _is_text(document.id) or not 0 < len(document.id) <= _MAX_ID_CHARS:
+        raise DocumentError(
+            str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters"
+        )
+    if not _is_text(document.text):
         raise DocumentError(document.id, "its text must be a string")
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(document.metadata), allow_nan=False))
         document.id.encode()
     except (TypeError, ValueError) as error:
-        raise DocumentError(document.id, f"its metadata or id is not plain JSON: {error}") from error
+        raise DocumentError(
+            document.id, f"its metadata or id is not plain JSON: {error}"
+        ) from error
     return replace(document, metadata=plain)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _manifest(prepared: _Prepared) -> DocumentManifest:

@@ -81,7 +81,7 @@ class IngestWriter:
                 continue
             try:
                 self._do(work)
-            except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            except BaseException as error:
                 self._failure = error
 
     def _do(self, work: StageWork | CommitWork) -> None:
@@ -96,9 +96,7 @@ class IngestWriter:
 
     def _encode(self, packet: PendingPacket) -> None:
         body = packet.body
-        record = encode(
-            body.k, body.v, kv_dtype=self._store.kv_dtype, level=self._store.meta.codec
-        )
+        record = encode(body.k, body.v, kv_dtype=self._store.kv_dtype, level=self._store.meta.codec)
         self._records[packet.packet_key] = PacketRecord(
             packet_key=packet.packet_key,
             record=record,

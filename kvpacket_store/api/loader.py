@@ -123,9 +123,7 @@ class PacketLoader:
         if shape != expected:
             raise CodecError(f"packet {key[:12]} holds {shape}, {expected} is needed")
 
-    def _prefill_again(
-        self, namespace: str, key: str, document_id: str, reason: str
-    ) -> LoadedBody:
+    def _prefill_again(self, namespace: str, key: str, document_id: str, reason: str) -> LoadedBody:
         started = time.perf_counter()
         token_ids = self.token_ids(namespace, key, document_id)
         body = self._store.prefiller.segment(token_ids)

@@ -89,9 +89,7 @@ def _grouped(store: Store, namespace: str, hits: Sequence[Hit]) -> list[Selected
     return selected
 
 
-def _metadata_test(
-    store: Store, namespace: str, where: Mapping[str, Any]
-) -> Callable[[str], bool]:
+def _metadata_test(store: Store, namespace: str, where: Mapping[str, Any]) -> Callable[[str], bool]:
     from kvpacket_store.retrieve import MetadataFilter
 
     wanted = MetadataFilter(where)

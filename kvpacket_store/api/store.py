@@ -22,7 +22,7 @@ from kvpacket_store.api.reports import (
 from kvpacket_store.api.statistics import collect_statistics
 from kvpacket_store.errors import LevelUnavailableError, NotFoundError, UsageError
 from kvpacket_store.store import DocumentManifest, PacketStore, StoreMeta
-from kvpacket_store.types import Document, KVDtype, KVLayout, LayerLayout
+from kvpacket_store.types import Document, KVDtype, KVLayout, LayerLayout, Segment
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kvpacket_store.packet import Packet
     from kvpacket_store.prefill import Prefiller
     from kvpacket_store.retrieve import SentenceEmbedder
-    from kvpacket_store.text import Segment
 
 __all__ = ["Store"]
 
@@ -287,7 +286,11 @@ class Store:
         return Ingest(self, namespace, dry_run=dry_run, progress=progress).run(documents)
 
     def list(
-        self, *, namespace: str | None = DEFAULT_NAMESPACE, limit: int = 100, after: str | None = None
+        self,
+        *,
+        namespace: str | None = DEFAULT_NAMESPACE,
+        limit: int = 100,
+        after: str | None = None,
     ) -> Listing:
         """Return a page of documents, ordered by id."""
         if limit < 1:
@@ -365,7 +368,7 @@ def _load(model: str | Model) -> Model:
 
 
 def _durable_name(name: str) -> str:
-    """A folder is kept as an absolute path: the store may be opened from elsewhere."""
+    """Return a folder as an absolute path: the store may be opened from elsewhere."""
     return str(Path(name).resolve()) if os.sep in name and Path(name).is_dir() else name
 
 

@@ -38,13 +38,11 @@ class TextAnswer:
         return self._show(self._stream.push(token_id))
 
     def finish(self) -> str:
-        """The answer is over; return what was held back."""
+        """Return what was held back: the answer is over."""
         if self.stopped:
             return ""
         shown = self._show(self._stream.finish())
-        if self.stopped:
-            return shown
-        rest = self._matcher.finish()
+        rest = self._matcher.finish()  # nothing, after a stop
         self._pieces.append(rest)
         return shown + rest
 

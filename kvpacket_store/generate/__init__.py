@@ -1,4 +1,4 @@
-"""Cache → tokens: options, sampling, plain decoding. Drafts and verification come beside the loop."""
+"""Cache → tokens: options, sampling, plain decoding. Drafts and verification come beside it."""
 
 from kvpacket_store.generate.loop import Step, decode_tokens, model_step
 from kvpacket_store.generate.options import GenerationOptions

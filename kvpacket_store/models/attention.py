@@ -35,13 +35,14 @@ def slot_mask(
     >>> slot_mask(1, 3, None, torch.device("cpu")) is None
     True
     """
-    windowed = window is not None and window < num_slots
-    if num_rows == 1 and not windowed:
+    if window is not None and window >= num_slots:
+        window = None
+    if num_rows == 1 and window is None:
         return None
     row = torch.arange(num_slots - num_rows, num_slots, device=device)[:, None]
     slot = torch.arange(num_slots, device=device)[None]
     mask = slot <= row
-    if windowed:
+    if window is not None:
         mask &= slot > row - window
     return mask
 
@@ -78,7 +79,7 @@ def grouped_attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend with ``query [B, Hq, Q, D]`` to ``key, value [B, H, T, D]``; returns ``[B, Q, Hq, D]``.
+    """Attend with ``query [B, Hq, Q, D]`` to ``key, value [B, H, T, D]``; give ``[B, Q, Hq, D]``.
 
     ``attention_mask`` is None (the mask follows from the slots) or bool/float ``[B, 1, Q, T]``,
     which is used as it is: tests and adapter training pass block masks.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,9 @@ class Capture:
             A layer's taps did not fire: the architecture is not what its family says.
         """
         if any(k is None for k in self._k) or any(v is None for v in self._v):
-            raise RuntimeError("a layer gave no keys or values; the model's code is not the family's")
+            raise RuntimeError(
+                "a layer gave no keys or values; the model's code is not the family's"
+            )
         return torch.stack(self._k), torch.stack(self._v)  # type: ignore[arg-type]
 
 
@@ -52,7 +54,7 @@ def _split_fused(out: torch.Tensor, layout: KVLayout) -> tuple[torch.Tensor, tor
 def _heads_first(out: torch.Tensor, layout: KVLayout, *, already: bool = False) -> torch.Tensor:
     """Return ``[H, T, D]`` of batch row 0, as a copy that outlives the forward."""
     if out.dim() == 3:
-        out = out.unflatten(-1, (layout.num_kv_heads, layout.head_dim))
+        out = out.view(*out.shape[:-1], layout.num_kv_heads, layout.head_dim)
     row = out[0] if already else out[0].transpose(0, 1)
     return row.clone(memory_format=torch.contiguous_format)
 
@@ -63,38 +65,33 @@ def capturing(
 ) -> Iterator[Capture]:
     """Install the taps of ``family`` on every attention module for the time of the block."""
     capture = Capture(layout)
-
-    def fused(layer: int) -> Any:
-        def hook(_module: Any, _args: Any, out: torch.Tensor) -> None:
-            k, v = _split_fused(out, layout)
-            capture.set_k(layer, _heads_first(k, layout))
-            capture.set_v(layer, _heads_first(v, layout))
-
-        return hook
-
-    def keys(layer: int) -> Any:
-        def hook(_module: Any, _args: Any, out: torch.Tensor) -> None:
-            capture.set_k(layer, _heads_first(out, layout, already=family.k_heads_first))
-
-        return hook
-
-    def values(layer: int) -> Any:
-        def hook(_module: Any, _args: Any, out: torch.Tensor) -> None:
-            capture.set_v(layer, _heads_first(out, layout))
-
-        return hook
-
     handles = []
     try:
         for layer, attention in enumerate(attentions):
-            k_module = attention.get_submodule(family.k_module)
-            if family.fused:
-                handles.append(k_module.register_forward_hook(fused(layer)))
-                continue
-            handles.append(k_module.register_forward_hook(keys(layer)))
-            v_module = attention.get_submodule(family.v_module)
-            handles.append(v_module.register_forward_hook(values(layer)))
+            for name, hook in _hooks(capture, family, layout, layer):
+                handles.append(attention.get_submodule(name).register_forward_hook(hook))
         yield capture
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _hooks(
+    capture: Capture, family: Family, layout: KVLayout, layer: int
+) -> list[tuple[str, Callable[[Any, Any, torch.Tensor], None]]]:
+    """Return which submodule of a layer's attention to tap, and with what."""
+
+    def fused(_module: Any, _args: Any, out: torch.Tensor) -> None:
+        k, v = _split_fused(out, layout)
+        capture.set_k(layer, _heads_first(k, layout))
+        capture.set_v(layer, _heads_first(v, layout))
+
+    def keys(_module: Any, _args: Any, out: torch.Tensor) -> None:
+        capture.set_k(layer, _heads_first(out, layout, already=family.k_heads_first))
+
+    def values(_module: Any, _args: Any, out: torch.Tensor) -> None:
+        capture.set_v(layer, _heads_first(out, layout))
+
+    if family.fused:
+        return [(family.k_module, fused)]
+    return [(family.k_module, keys), (family.v_module, values)]

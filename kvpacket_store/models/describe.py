@@ -55,7 +55,9 @@ def layout_of(config: Any) -> KVLayout:
         )
     window = getattr(config, "sliding_window", None)
     layers = tuple(
-        LayerLayout(rope=kind, sliding_window_tokens=window if kind == "sliding_attention" else None)
+        LayerLayout(
+            rope=kind, sliding_window_tokens=window if kind == "sliding_attention" else None
+        )
         for kind in layer_types_of(config)
     )
     heads = config.num_attention_heads

@@ -46,7 +46,7 @@ _REASONS: Mapping[str, str] = {
     "is_encoder_decoder": "it is an encoder-decoder",
     "state_size": "it has recurrent layers, whose state cannot be cut at documents",
     "mamba_d_state": "it has recurrent layers, whose state cannot be cut at documents",
-    "linear_num_key_heads": "it has linear-attention layers, whose state cannot be cut at documents",
+    "linear_num_key_heads": "it has linear-attention layers, whose state cannot be cut",
 }
 _ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
@@ -64,7 +64,7 @@ def family_of(config: Any) -> Family:
 
 
 def refuse_unsupported(config: Any) -> None:
-    """Raise UnsupportedModelError, naming the reason, unless everything about the model is known."""
+    """Raise UnsupportedModelError with the reason, unless everything about the model is known."""
     kind = getattr(config, "model_type", "unknown")
     for attribute, reason in _REASONS.items():
         if getattr(config, attribute, None):
@@ -82,7 +82,9 @@ def refuse_unsupported(config: Any) -> None:
             f"model type {kind!r} is not supported; supported are {', '.join(sorted(FAMILIES))}"
         )
     if getattr(config, "use_bidirectional_attention", False):
-        raise UnsupportedModelError(f"model type {kind!r}: bidirectional attention is not supported")
+        raise UnsupportedModelError(
+            f"model type {kind!r}: bidirectional attention is not supported"
+        )
 
 
 def _rope_parameter_sets(config: Any) -> list[Mapping[str, Any]]:

@@ -17,9 +17,7 @@ from kvpacket_store.models.tokenizer import HFTokenizer
 __all__ = ["load_model"]
 
 
-def load_model(
-    name: str, *, dtype: torch.dtype | str = "auto", device: str | None = None
-) -> Model:
+def load_model(name: str, *, dtype: torch.dtype | str = "auto", device: str | None = None) -> Model:
     """Load a model and its tokenizer.
 
     Parameters
@@ -48,7 +46,7 @@ def load_model(
         hf, tokenizer = _load(source, dtype)
     except KVPacketError:
         raise
-    except Exception as error:  # noqa: BLE001 - transformers raises many kinds here
+    except Exception as error:
         raise ModelError(f"model {name!r} could not be loaded from {source}: {error}") from error
     return Model(name, _realigned(hf.to(device)), HFTokenizer(tokenizer))
 
@@ -73,7 +71,7 @@ def _config_of(name: str, source: str) -> Any:
         raise ModelError(f"model {name!r}: {source} has no config.json; pass a model folder")
     try:
         return AutoConfig.from_pretrained(source)
-    except Exception as error:  # noqa: BLE001 - offline, missing, malformed: all say why
+    except Exception as error:
         raise ModelError(
             f"model {name!r} is neither a preset ({', '.join(PRESETS)}), nor a readable folder, "
             f"nor a name that the model hub gave: {error}"

@@ -77,7 +77,7 @@ class PromptFormat:
         ]
         try:
             return hf.apply_chat_template(messages, **options)
-        except Exception:  # noqa: BLE001 - templates raise what they like for an unknown role
+        except Exception:
             merged = [{"role": "user", "content": f"{system_prompt}\n\n{_MARKER}"}]
             return hf.apply_chat_template(merged, **options)
 

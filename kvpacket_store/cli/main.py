@@ -1,0 +1,55 @@
+"""The commands, and what an error means for the shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+import typer
+
+from kvpacket_store.cli import ask, bench, doctor, documents, init, serve
+from kvpacket_store.cli.output import fail
+from kvpacket_store.errors import KVPacketError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="kvps",
+    help="Prefill every document once, offline; answer from packets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("init")(init.init)
+app.command("ingest")(documents.ingest)
+app.command("ask")(ask.ask)
+app.command("list")(documents.list_documents)
+app.command("show")(documents.show)
+app.command("delete")(documents.delete)
+app.command("stats")(documents.stats)
+app.command("serve")(serve.serve)
+app.command("doctor")(doctor.doctor)
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run ``kvps``; the process ends with the contract's exit code."""
+    # Progress bars of the model library are not ours to show.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        result = app(standalone_mode=False)
+    except KVPacketError as error:
+        sys.exit(fail(str(error), error.exit_code))
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.exit(fail(error.format_message(), 2))
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        sys.exit(fail(error.format_message() + hint, 2))
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(fail("interrupted; run the same command again to go on", 130))
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(result if isinstance(result, int) else 0)
