@@ -76,7 +76,7 @@ def _read(document_id: str, data: bytes, media_type: str) -> tuple[str, str | No
         from kvpacket_store.text.html import html_encoding, read_html
 
         markup, warnings = read_text(document_id, data, html_encoding(data))
-        return *read_html(markup), warnings
+        return *read_html(document_id, markup), warnings
     text, warnings = read_text(document_id, data)
     title = None
     if media_type == "text/markdown":

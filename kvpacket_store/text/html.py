@@ -9,6 +9,9 @@ from typing import NamedTuple
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import NavigableString, PageElement, PreformattedString, Tag
+from bs4.exceptions import ParserRejectedMarkup
+
+from kvpacket_store.errors import DocumentError
 
 __all__ = ["html_encoding", "read_html"]
 
@@ -54,17 +57,26 @@ def html_encoding(data: bytes) -> str:
     return "utf-8" if declared.lower().startswith(("utf-16", "utf-32")) else declared
 
 
-def read_html(markup: str) -> tuple[str, str | None]:
+def read_html(document_id: str, markup: str) -> tuple[str, str | None]:
     r"""Return the readable text and the title; scripts, styles and navigation are left out.
+
+    Raises
+    ------
+    DocumentError
+        If the parser refuses the markup; correct it, or leave the page out.
 
     Examples
     --------
-    >>> read_html("<title>T</title><nav>menu</nav><p>a <b>b</b></p><ul><li>c<li>d</ul>")
+    >>> read_html("a", "<title>T</title><nav>menu</nav><p>a <b>b</b></p><ul><li>c<li>d</ul>")
     ('a b\n\nc\nd', 'T')
     """
     if "<" not in markup:  # bs4 would warn that this might be a file name
         markup = f"<p>{markup}</p>"
-    soup = BeautifulSoup(_XML_DECLARATION.sub("", markup), "html.parser")
+    try:
+        soup = BeautifulSoup(_XML_DECLARATION.sub("", markup), "html.parser")
+    except ParserRejectedMarkup as error:
+        reason = "has markup that no parser takes, such as an unclosed '<!['; correct it"
+        raise DocumentError(document_id, reason) from error
     heading = soup.find("title") or soup.find("h1")
     title = _SPACES.sub(" ", heading.get_text()).strip() if heading else ""
     return _tidy(_pieces(soup)), title or None

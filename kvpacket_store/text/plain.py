@@ -106,12 +106,15 @@ def looks_binary(data: bytes, is_named_text: bool) -> bool:
         Its first 8 KiB decide.
     is_named_text : bool
         The file's name says that it is text. Then a few NUL characters are damage to be repaired;
-        in a file of unknown kind they mean that it is binary, as they do for git.
+        in a file of unknown kind they mean that it is binary, as they do for git, and so do many
+        bytes that are not UTF-8.
     """
     sample = data[:_SAMPLE_BYTES]
     if any(sample.startswith(mark) for mark, _ in _MARKS):
         return False
-    num_nul = sample.count(0)
-    if is_named_text:
-        return len(sample) >= _MIN_SHARE_BYTES and num_nul > _MAX_REPLACED_SHARE * len(sample)
-    return num_nul > 0
+    num_bad = sample.count(0)
+    if not is_named_text:
+        if num_bad:
+            return True
+        num_bad = sample.decode(errors="replace").count("\ufffd")
+    return len(sample) >= _MIN_SHARE_BYTES and num_bad > _MAX_REPLACED_SHARE * len(sample)

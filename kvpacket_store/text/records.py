@@ -25,6 +25,7 @@ __all__ = [
 
 MAX_DOCUMENT_BYTES = 256 * 2**20  # of one file or line: what is held in memory at once
 _MAX_ID_CHARS = 1000
+_TOO_DEEP = "is nested too deeply; flatten it"
 
 
 def read_jsonl(
@@ -77,7 +78,9 @@ def parse_record(line: bytes, where: str) -> tuple[object, list[str]]:
     text, warnings = read_text(where, line)
     try:
         return json.loads(text, parse_constant=_refuse_constant), warnings
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise DocumentError(where, _TOO_DEEP) from None
+    except ValueError as error:
         raise DocumentError(where, f"is not JSON ({error}); correct or remove the line") from error
 
 
@@ -167,7 +170,7 @@ def _metadata(value: object, where: str) -> dict[str, Any]:
     try:
         cleaned: dict[str, Any] = _clean_value(value)
     except RecursionError:
-        raise DocumentError(where, "has metadata nested too deeply; flatten it") from None
+        raise DocumentError(where, _TOO_DEEP) from None
     return cleaned
 
 

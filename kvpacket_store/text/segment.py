@@ -47,7 +47,7 @@ def segment_document(
     -------
     list of Segment
         In order. Their spans tile the text but for the whitespace between them. A document that
-        fits is one segment.
+        fits (with at most 16 characters a token, which is rarely exceeded) is one segment.
 
     Raises
     ------

@@ -14,8 +14,8 @@ __all__ = ["sentence_ends"]
 # Latin marks need a space behind them, the others do not. No pattern can match a run of marks from
 # each of its characters again, so the time is linear.
 _END = re.compile(
-    r"[.!?…]['\"”’»)\]]{0,3}(?=\s)"  # noqa: RUF001
-    r"|[。！？；｡؟۔।॥]+['\"”’」』）】》]{0,3}"  # noqa: RUF001
+    r"[.!?…]['\"”’»)\]]{0,3}(?=\s)"
+    r"|[。！？；｡؟۔।॥]+['\"”’」』）】》]{0,3}"
 )
 # fmt: off
 _ABBREVIATIONS = frozenset([
@@ -52,6 +52,6 @@ def _is_inside_sentence(text: str, mark: re.Match[str]) -> bool:
     if following[:1].islower():
         return True
     before = text[max(mark.start() - _LOOK_BACK_CHARS, 0) : mark.start()].split()
-    word = before[-1].lstrip("([\"'“‘«") if before else ""  # noqa: RUF001
+    word = before[-1].lstrip("([\"'“‘«") if before else ""
     is_initial = len(word) == 1 and word.isupper() and word != "I"
     return is_initial or "." in word or word.lower() in _ABBREVIATIONS

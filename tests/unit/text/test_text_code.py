@@ -85,8 +85,8 @@ def test_other_languages_are_cut_before_unindented_lines():
         ("He left at 5 p.m. yesterday.", ["He left at 5 p.m. yesterday."]),
         ('"Stop!" she said. "Now."', ['"Stop!"', " she said.", ' "Now."']),
         ("So am I. Good.", ["So am I.", " Good."]),
-        ("你好。你是谁？我是「人」！好", ["你好。", "你是谁？", "我是「人」！", "好"]),  # noqa: RUF001
-        ("他说：「走。」然后走了。", ["他说：「走。」", "然后走了。"]),  # noqa: RUF001
+        ("你好。你是谁？我是「人」！好", ["你好。", "你是谁？", "我是「人」！", "好"]),
+        ("他说：「走。」然后走了。", ["他说：「走。」", "然后走了。"]),
         ("كيف حالك؟ بخير.", ["كيف حالك؟", " بخير."]),
         ("Wait... what? ", ["Wait... what?", " "]),
         ("", []),

@@ -46,7 +46,7 @@ def test_a_genuine_replacement_character_is_no_damage():
 
 
 def test_text_in_another_encoding_is_refused_with_a_remedy():
-    data = "Все счастливые семьи похожи друг на друга.".encode("cp1251")  # noqa: RUF001
+    data = "Все счастливые семьи похожи друг на друга.".encode("cp1251")
 
     with pytest.raises(DocumentError, match=r"document 'tolstoi'.*iconv"):
         read_text("tolstoi", data)

@@ -11,7 +11,7 @@ from kvpacket_store.text import TextStream
 TEXTS = [
     "Plain words, a comma.",
     "naïve café — “quoted”",
-    "你好，世界。これは日本語です。",  # noqa: RUF001
+    "你好，世界。これは日本語です。",
     "emoji 😀👩‍👩‍👧‍👦🇩🇪 done",
     "שלום עולם, مرحبا بالعالم",
     "line\n\n  indented\tand tabs   spaces ",
