@@ -100,9 +100,15 @@ def _wrapper_settings(module: torch.nn.Module) -> Iterator[tuple[str, str, dict[
         yield name, f"{type(child).__module__}.{type(child).__qualname__}", settings
 
 
-def weights_digest(module: torch.nn.Module) -> str:
-    """Return the SHA-256 over every tensor of ``module`` and the settings of its wrappers."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
+def weights_digest(module: torch.nn.Module, own_dtypes: Mapping[str, torch.dtype]) -> str:
+    """Return the SHA-256 over every tensor of ``module`` and the settings of its wrappers.
+
+    Parameters are hashed in their own dtype, whatever they compute in on this machine.
+    """
+    parameters = [
+        (n, p.detach().to(own_dtypes.get(n, p.dtype))) for n, p in module.named_parameters()
+    ]
+    tensors = [*parameters, *module.named_buffers()]
     with ThreadPoolExecutor(2) as pool:  # hashlib lets other threads run
         parts = sorted(pool.map(_tensor_digest, tensors))
     whole = canonical_json([parts, list(_wrapper_settings(module))])
@@ -115,6 +121,7 @@ def _sha(value: Any) -> str:
 
 def fingerprint_of(
     module: torch.nn.Module,
+    own_dtypes: Mapping[str, torch.dtype],
     config: Any,
     ropes: Mapping[str, RopeSpec],
     *,
@@ -125,7 +132,7 @@ def fingerprint_of(
     dropped = _NOT_IDENTITY | _GENERATION_ONLY | _IN_WEIGHTS
     plain = {k: v for k, v in config.to_dict().items() if k not in dropped}
     return ModelFingerprint(
-        weights=weights_digest(module),
+        weights=weights_digest(module, own_dtypes),
         tokenizer=tokenizer_digest,
         config=_sha(plain),
         rope=_sha({name: spec.to_dict() for name, spec in ropes.items()}),

@@ -9,6 +9,7 @@ import torch
 
 from kvpacket_store.errors import KVPacketError, ModelError
 from kvpacket_store.models.attention import ATTENTION_NAME, register_attention
+from kvpacket_store.models.compute import to_compute_dtype
 from kvpacket_store.models.families import refuse_unsupported
 from kvpacket_store.models.model import Model
 from kvpacket_store.models.presets import PRESETS, preset_folder
@@ -17,7 +18,13 @@ from kvpacket_store.models.tokenizer import HFTokenizer
 __all__ = ["load_model"]
 
 
-def load_model(name: str, *, dtype: torch.dtype | str = "auto", device: str | None = None) -> Model:
+def load_model(
+    name: str,
+    *,
+    dtype: torch.dtype | str = "auto",
+    compute: torch.dtype | None = None,
+    device: str | None = None,
+) -> Model:
     """Load a model and its tokenizer.
 
     Parameters
@@ -26,7 +33,9 @@ def load_model(name: str, *, dtype: torch.dtype | str = "auto", device: str | No
         A preset (``smollm2``, ``gemma3-270m``), a folder with ``config.json``, safetensors and
         tokenizer, or a name on the model hub.
     dtype : torch.dtype or "auto"
-        "auto" takes the dtype that the weights are stored in.
+        What the weights are rounded to; "auto" takes what they are stored in.
+    compute : torch.dtype, optional
+        What to compute in; default is what suits the processor (`compute_dtype`).
     device : str, optional
         Default: CUDA where there is one, else the CPU.
 
@@ -48,19 +57,9 @@ def load_model(name: str, *, dtype: torch.dtype | str = "auto", device: str | No
         raise
     except Exception as error:
         raise ModelError(f"model {name!r} could not be loaded from {source}: {error}") from error
-    return Model(name, _realigned(hf.to(device)), HFTokenizer(tokenizer))
-
-
-def _realigned(hf: Any) -> Any:
-    """Copy every parameter out of the mapped file.
-
-    Kernels take other paths for other alignments, and a safetensors file aligns to 8 bytes: the
-    same weights in another file would give other bits (measured on a tiny fp32 Llama).
-    """
-    with torch.no_grad():
-        for parameter in hf.parameters():
-            parameter.data = parameter.data.clone()
-    return hf
+    hf = hf.to(device)
+    own_dtypes = to_compute_dtype(hf, compute)
+    return Model(name, hf, HFTokenizer(tokenizer), own_dtypes=own_dtypes)
 
 
 def _config_of(name: str, source: str) -> Any:

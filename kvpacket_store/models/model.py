@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +34,8 @@ class Model:
         In eval mode, on its device.
     tokenizer : HFTokenizer
         The model's.
+    own_dtypes : mapping, optional
+        The parameters' dtypes as stored, where the model computes in another one here.
 
     Raises
     ------
@@ -40,8 +43,16 @@ class Model:
         The architecture, or what its code does, is not among the supported; names the reason.
     """
 
-    def __init__(self, name: str, hf: Any, tokenizer: HFTokenizer) -> None:
+    def __init__(
+        self,
+        name: str,
+        hf: Any,
+        tokenizer: HFTokenizer,
+        *,
+        own_dtypes: Mapping[str, torch.dtype] | None = None,
+    ) -> None:
         register_attention()
+        self._own_dtypes = own_dtypes or {n: p.dtype for n, p in hf.named_parameters()}
         self.name = name
         self.hf = hf.eval()
         self.tokenizer = tokenizer
@@ -70,8 +81,8 @@ class Model:
 
     @property
     def kv_dtype(self) -> KVDtype:
-        """The KV dtype of the model's own cache."""
-        return kv_dtype_of(self.dtype)
+        """The KV dtype of the model as stored; it may compute in a wider one here."""
+        return kv_dtype_of(next(iter(self._own_dtypes.values())))
 
     @property
     def embedding(self) -> Any:
@@ -95,6 +106,7 @@ class Model:
         """What the model is; hashed once (0.3 s for 270 MB of weights)."""
         return fingerprint_of(
             self.hf,
+            self._own_dtypes,
             self.config,
             {name: rotary.spec for name, rotary in self.rotaries.items()},
             tokenizer_digest=self.tokenizer.digest,

@@ -68,8 +68,9 @@ class Prefiller:
     @property
     def engine(self) -> str:
         """What computes, in words; on another engine the bits may differ."""
+        model = self.model
         return (
-            f"torch {torch.__version__} {self.model.device.type} {platform.machine()} "
+            f"torch {torch.__version__} {model.device.type} {platform.machine()} {model.dtype} "
             f"{torch.get_num_threads()} threads"
         )
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from kvpacket_store.errors import UnsupportedModelError
+from kvpacket_store.models import load_model
+from kvpacket_store.types import KVDtype
 
 PROMPT = tuple(range(3, 90))  # longer than the sliding windows of the tiny models
 
@@ -23,6 +25,19 @@ def test_that_holds_in_16_bit(tiny_model, dtype):
     cache = model.new_cache(len(PROMPT))
     k, _ = model.capture(PROMPT, cache)
     assert torch.equal(model.rotate_keys(k, torch.arange(len(PROMPT))), cache.k_slots)
+
+
+def test_a_bf16_model_computing_in_fp32_is_the_same_model(tiny_model, tmp_path):
+    """As on processors that do not multiply in bf16."""
+    narrow = tiny_model("llama", torch.bfloat16)
+    narrow.hf.save_pretrained(tmp_path)
+    narrow.tokenizer.hf.save_pretrained(tmp_path)
+    wide = load_model(str(tmp_path), compute=torch.float32)
+    native = load_model(str(tmp_path), compute=torch.bfloat16)
+    assert (wide.dtype, native.dtype) == (torch.float32, torch.bfloat16)
+    assert wide.kv_dtype == native.kv_dtype == KVDtype.BF16
+    assert wide.fingerprint == native.fingerprint == narrow.fingerprint
+    wide.check_taps()
 
 
 def test_rotated_keys_at_an_offset_equal_the_keys_that_the_model_writes_there(any_model):
