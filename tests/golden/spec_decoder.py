@@ -132,11 +132,12 @@ def join_planes(level, item_bytes, planes):
     if level == "raw" or item_bytes == 1:
         return planes[0]
     chunk = bytearray()
-    top = 8 * item_bytes - 1
+    below = 8 * item_bytes - 9  # bits under the nine that were rotated
     for byte_by_plane in zip(*planes, strict=True):
         rotated = int.from_bytes(bytes(byte_by_plane), "big")
-        item = (rotated >> 1) | ((rotated & 1) << top)
-        chunk += item.to_bytes(item_bytes, "little")
+        nine, rest = rotated >> below, rotated & ((1 << below) - 1)
+        nine = (nine >> 1) | ((nine & 1) << 8)
+        chunk += ((nine << below) | rest).to_bytes(item_bytes, "little")
     return bytes(chunk)
 
 

@@ -7,9 +7,9 @@ from kvpacket_store.codec.planes import merge_planes, split_planes
 @pytest.mark.parametrize(
     ("dtype", "item", "planes"),
     [
-        (np.uint16, 0b1_10000001_0000001, [0b10000001, 0b0000001_1]),  # bf16
-        (np.uint16, 0b0_11111_0000000001, [0b11111_000, 0b0000001_0]),  # fp16
-        (np.uint32, 0b1_01111111 << 23 | 1, [0b01111111, 0, 0, 0b0000001_1]),
+        (np.uint16, 0b1_10000001_0000001, [0b10000001, 0b1_0000001]),  # bf16
+        (np.uint16, 0b0_11111_0000000001, [0b11111_000, 0b0_0000001]),  # fp16
+        (np.uint32, 0b1_01111111_0000101 << 16 | 0xA55A, [0b01111111, 0b1_0000101, 0xA5, 0x5A]),
         (np.uint8, 0b1_0111_101, [0b1_0111_101]),
     ],
 )
@@ -23,6 +23,14 @@ def test_merging_undoes_splitting_for_every_16_bit_pattern():
     out = np.empty_like(every)
     merge_planes(split_planes(every), out)
     assert np.array_equal(out, every)
+
+
+def test_merging_undoes_splitting_for_32_bits():
+    every = np.arange(65536, dtype=np.uint32)
+    items = np.concatenate([every << 16 | 0xA55A, every << 8, every << 8 | 0xFF0000FF, every])
+    out = np.empty_like(items)
+    merge_planes(split_planes(items), out)
+    assert np.array_equal(out, items)
 
 
 def test_planes_of_one_chunk_survive_the_next():
