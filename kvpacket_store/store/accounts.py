@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.store.documents import size_of_document
-from kvpacket_store.store.manifests import PacketManifest
 from kvpacket_store.store.namespaces import NamespaceRow, save_namespace
-from kvpacket_store.store.packets import size_of
+from kvpacket_store.store.packets import parse_manifest, size_of
 from kvpacket_store.store.reports import Counters
-from kvpacket_store.store.rows import unpack_json
 from kvpacket_store.store.schema import Table
 from kvpacket_store.store.transaction import Transaction
 
@@ -28,9 +26,9 @@ def count_namespace(tx: Transaction, namespace_id: int) -> Counters:
     counters = Counters()
     for _, row in tx.scan(Table.DOCUMENTS, prefix=prefix):
         counters.add(size_of_document(row))
-    for _, row in tx.scan(Table.MANIFESTS, prefix=prefix):
+    for key, row in tx.scan(Table.MANIFESTS, prefix=prefix):
         try:
-            manifest = PacketManifest.from_json(unpack_json(row, "a packet"))
+            manifest = parse_manifest(row, key)
         except CorruptRecordError:
             continue
         counters.add(size_of(manifest, len(row)))

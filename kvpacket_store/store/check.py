@@ -6,14 +6,18 @@ from pathlib import Path
 
 import lmdb.verify
 
-from kvpacket_store.errors import CodecError, CorruptRecordError
-from kvpacket_store.store.accounts import count_namespace
+from kvpacket_store.errors import CodecError, CorruptRecordError, StoreCorruptError
 from kvpacket_store.store.document_ids import document_id_of
-from kvpacket_store.store.documents import parse_document
+from kvpacket_store.store.documents import parse_document, size_of_document
 from kvpacket_store.store.embeddings import is_embedding_of
 from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, shared_namespace
-from kvpacket_store.store.packets import copy_record, find_manifest, require_checksums
+from kvpacket_store.store.packets import (
+    copy_record,
+    parse_manifest,
+    require_checksums,
+    size_of,
+)
 from kvpacket_store.store.reports import Counters, Damage
 from kvpacket_store.store.rows import unpack
 from kvpacket_store.store.schema import (
@@ -61,14 +65,12 @@ def check_tables(tx: Transaction, *, deep: bool) -> list[Damage]:
         Empty where everything holds.
     """
     check = _Check(tx, deep)
-    shared = shared_namespace(tx)
-    check.packets_of(shared)
-    check.counters_of(shared)
-    for namespace in every_namespace(tx):
-        check.documents_of(namespace)
-        check.packets_of(namespace)
-        check.references_of(namespace)
-        check.counters_of(namespace)
+    try:
+        check.namespace(shared_namespace(tx))
+        for namespace in every_namespace(tx):
+            check.namespace(namespace)
+    except StoreCorruptError as error:
+        return [*check.found, Damage(None, (), str(error))]
     check.leftovers()
     return check.found
 
@@ -81,10 +83,20 @@ class _Check:
         self.deep = deep
         self.found: list[Damage] = []
         self.num_rows = dict.fromkeys(_COUNTED, 0)
+        self.counted = Counters()
 
-    def documents_of(self, namespace: NamespaceRow) -> None:
+    def namespace(self, namespace: NamespaceRow) -> None:
+        """Check all that is filed under one namespace."""
+        self.counted = Counters()
+        self._documents_of(namespace)
+        self._packets_of(namespace)
+        self._references_of(namespace)
+        self._counters_of(namespace)
+
+    def _documents_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.DOCUMENTS, prefix=_prefix(namespace)):
             self.num_rows[Table.DOCUMENTS] += 1
+            self.counted.add(size_of_document(row))
             document_id = document_id_of(self.tx, key)
             try:
                 manifest = parse_document(row, namespace.name, document_id)
@@ -111,16 +123,12 @@ class _Check:
     def _embeddings_of(
         self, namespace: NamespaceRow, key: bytes, manifest: DocumentManifest
     ) -> None:
-        num_embeddings = 0
-        while (
-            row := self.tx.get(Table.EMBEDDINGS, embedding_key(key, num_embeddings))
-        ) is not None:
-            if num_embeddings < len(manifest.segments):
-                segment = manifest.segments[num_embeddings]
-                if not is_embedding_of(row, segment.packet_key):
-                    reason = f"the embedding of segment {num_embeddings} is damaged"
-                    self._add(namespace, segment.packet_key, (manifest.id,), reason)
-            num_embeddings += 1
+        num_embeddings = self._count_embeddings(key)
+        for index, segment in enumerate(manifest.segments[:num_embeddings]):
+            row = self.tx.get(Table.EMBEDDINGS, embedding_key(key, index)) or b""
+            if not is_embedding_of(row, segment.packet_key):
+                reason = f"the embedding of segment {index} is damaged"
+                self._add(namespace, segment.packet_key, (manifest.id,), reason)
         self.num_rows[Table.EMBEDDINGS] += num_embeddings
         if num_embeddings not in (0, len(manifest.segments)):
             reason = f"{num_embeddings} embeddings for {len(manifest.segments)} segments"
@@ -151,29 +159,29 @@ class _Check:
             index += 1
         return index
 
-    def packets_of(self, namespace: NamespaceRow) -> None:
-        for key, _ in self.tx.scan_sizes(Table.MANIFESTS, prefix=_prefix(namespace)):
+    def _packets_of(self, namespace: NamespaceRow) -> None:
+        for key, row in self.tx.scan(Table.MANIFESTS, prefix=_prefix(namespace)):
             self.num_rows[Table.MANIFESTS] += 1
             sizes = [size for _, size in self.tx.scan_sizes(Table.CHUNKS, prefix=key)]
             self.num_rows[Table.CHUNKS] += len(sizes)
             try:
-                manifest = find_manifest(self.tx, key)
-                if manifest is not None:
-                    self._packet(key, manifest, len(sizes))
+                manifest = parse_manifest(row, key)
+                self.counted.add(size_of(manifest, len(row)))
+                self._packet(key, manifest, sizes)
             except CodecError as error:
-                self._add(namespace, key[4:].hex(), self._documents_of(key), str(error))
+                self._add(namespace, key[4:].hex(), self._referring(key), str(error))
 
-    def _packet(self, key: bytes, manifest: PacketManifest, num_chunks: int) -> None:
-        if num_chunks > manifest.num_chunks:
-            raise CorruptRecordError(f"{num_chunks} chunks instead of {manifest.num_chunks}")
+    def _packet(self, key: bytes, manifest: PacketManifest, sizes: list[int]) -> None:
+        if len(sizes) > manifest.num_chunks:
+            raise CorruptRecordError(f"{len(sizes)} chunks instead of {manifest.num_chunks}")
         if self.deep:
             require_checksums(manifest, copy_record(self.tx, key, manifest))
-            return
-        for index, size in enumerate(manifest.chunk_sizes):
-            if self.tx.size(Table.CHUNKS, chunk_key(key, index)) != size:
-                raise CorruptRecordError(f"chunk {index} is missing or has another length")
+        elif tuple(sizes) != manifest.chunk_sizes:
+            for index, size in enumerate(manifest.chunk_sizes):
+                if self.tx.size(Table.CHUNKS, chunk_key(key, index)) != size:
+                    raise CorruptRecordError(f"chunk {index} is missing or has another length")
 
-    def references_of(self, namespace: NamespaceRow) -> None:
+    def _references_of(self, namespace: NamespaceRow) -> None:
         for key, name in self.tx.scan(Table.REFERENCES, prefix=_prefix(namespace)):
             if self.tx.size(Table.DOCUMENTS, key[:4] + name) is None:
                 self.num_rows[Table.REFERENCES] += 1
@@ -182,10 +190,10 @@ class _Check:
                     namespace, key[4:].hex(), (document_id_of(self.tx, key[:4] + name),), reason
                 )
 
-    def counters_of(self, namespace: NamespaceRow) -> None:
-        counted = count_namespace(self.tx, namespace.id)
-        if counted != namespace.counters:
-            reason = f"the counters say {_plain(namespace.counters)}, it is {_plain(counted)}"
+    def _counters_of(self, namespace: NamespaceRow) -> None:
+        if self.counted != namespace.counters:
+            said, counted = _plain(namespace.counters), _plain(self.counted)
+            reason = f"the counters say {said}, it is {counted}"
             self._add(namespace, None, (), reason)
 
     def leftovers(self) -> None:
@@ -200,9 +208,9 @@ class _Check:
             for key in sorted(packets):
                 if self.tx.size(Table.MANIFESTS, key) is None:
                     reason = "chunks without a manifest"
-                    self.found.append(Damage(key[4:].hex(), self._documents_of(key), reason))
+                    self.found.append(Damage(key[4:].hex(), self._referring(key), reason))
 
-    def _documents_of(self, key: bytes) -> tuple[str, ...]:
+    def _referring(self, key: bytes) -> tuple[str, ...]:
         return tuple(
             document_id_of(self.tx, key[:4] + name)
             for name in self.tx.values(Table.REFERENCES, key)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 from kvpacket_store.errors import UsageError
+from kvpacket_store.store.document_ids import document_id_of
 from kvpacket_store.store.documents import parse_document
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, find_namespace
@@ -49,7 +50,7 @@ def _documents_of(
     prefix = namespace.id.to_bytes(4, "big")
     for key, row in tx.scan(Table.DOCUMENTS, prefix=prefix, start=start):
         if key != start:
-            yield parse_document(row, namespace.name, "of a list")
+            yield parse_document(row, namespace.name, document_id_of(tx, key))
 
 
 def _cursor(namespace: str | None, last: DocumentManifest) -> str:

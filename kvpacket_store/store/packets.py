@@ -22,6 +22,7 @@ __all__ = [
     "delete_packet",
     "find_manifest",
     "is_intact",
+    "parse_manifest",
     "prepare_packet",
     "require_checksums",
     "require_tokens",
@@ -55,17 +56,28 @@ def prepare_packet(record: PacketRecord) -> PreparedPacket:
     Raises
     ------
     UsageError
-        The key is none, or the record is empty.
+        The key is none, the record is empty, or a field is not what it should be.
     """
     packet_bytes(record.packet_key)
-    view = memoryview(record.record).cast("B")
+    try:
+        view = memoryview(record.record).cast("B")
+        manifest = _manifest_of(record, view)
+        row = pack(json_bytes(manifest.to_json()))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"packet {record.packet_key}: {error}; pass bytes, and plain integers and strings"
+        ) from error
     if not view:
         raise UsageError(f"packet {record.packet_key} has an empty record; encode it first")
+    return PreparedPacket(manifest, row, view)
+
+
+def _manifest_of(record: PacketRecord, view: memoryview) -> PacketManifest:
     checksums = tuple(
         xxhash.xxh3_64_hexdigest(view[start : start + CHUNK_BYTES])
         for start in range(0, len(view), CHUNK_BYTES)
     )
-    manifest = PacketManifest(
+    return PacketManifest(
         packet_key=record.packet_key,
         token_ids=tuple(record.token_ids),
         positions=record.positions,
@@ -76,7 +88,6 @@ def prepare_packet(record: PacketRecord) -> PreparedPacket:
         chunk_bytes=CHUNK_BYTES,
         chunk_checksums=checksums,
     )
-    return PreparedPacket(manifest, pack(json_bytes(manifest.to_json())), view)
 
 
 def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counters:
@@ -126,7 +137,7 @@ def delete_packet(tx: Transaction, key: bytes) -> Counters | None:
         return Counters()
     tx.delete(Table.MANIFESTS, key)
     try:
-        return size_of(_parse(row, key), len(row))
+        return size_of(parse_manifest(row, key), len(row))
     except CorruptRecordError:
         return None
 
@@ -142,7 +153,7 @@ def find_manifest(tx: Transaction, key: bytes) -> PacketManifest | None:
     row = tx.get(Table.MANIFESTS, key)
     if row is None:
         return None
-    return replace(_parse(row, key), refcount=tx.count_values(Table.REFERENCES, key))
+    return replace(parse_manifest(row, key), refcount=tx.count_values(Table.REFERENCES, key))
 
 
 def is_intact(tx: Transaction, key: bytes, token_ids: TokenIds | None = None) -> bool:
@@ -212,7 +223,8 @@ def require_checksums(manifest: PacketManifest, record: bytes) -> None:
             raise _damaged(manifest, index, "does not match its checksum")
 
 
-def _parse(row: bytes, key: bytes) -> PacketManifest:
+def parse_manifest(row: bytes, key: bytes) -> PacketManifest:
+    """Read the row of table ``manifests`` that lies under ``key``; references are not counted."""
     manifest = PacketManifest.from_json(unpack_json(row, f"packet {key[4:].hex()}"))
     if packet_bytes(manifest.packet_key) != key[4:]:
         raise CorruptRecordError(

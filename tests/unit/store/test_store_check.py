@@ -156,6 +156,11 @@ def test_wrong_counters_are_found(damaged):
     assert found.reason.startswith("the counters say documents 2")
 
 
+def test_a_spoilt_namespace_is_found(damaged):
+    [found] = damaged(flip(Table.NAMESPACES, b"n"))
+    assert "namespace" in found.reason
+
+
 def test_pages_that_do_not_hold_are_found_before_lmdb_meets_them(store):
     store.put_documents("n", [make_write("d", [A, B])])
     store.close()

@@ -86,6 +86,27 @@ def test_a_map_that_cannot_grow_leaves_the_store_readable(store, monkeypatch):
     assert store.check(deep=True) == []
 
 
+def test_a_database_that_gave_up_is_opened_again(store, monkeypatch):
+    """LMDB refuses everything once a commit could not write its last page."""
+
+    class GivenUp:
+        def begin(self, **_):
+            raise lmdb.PanicError("mdb_txn_begin", -30795)
+
+    record = make_record("a")
+    store.put_documents("n", [make_write("d", [record])])
+    environment_ = store._environment
+    handles = iter([GivenUp()])
+    take = type(environment_)._handle
+    monkeypatch.setattr(
+        type(environment_), "_handle", lambda self: next(handles, None) or take(self)
+    )
+    before = environment_._lmdb
+    assert store.read_record("n", record.packet_key) == record.record
+    assert environment_._lmdb is not before
+    store.put_documents("n", [make_write("e", [record])])
+
+
 def test_a_write_that_has_to_start_again_counts_once(store):
     """The map is full in the middle: the second run must not add to the first one's counters."""
     records = [make_record(str(i), 400_000) for i in range(5)]

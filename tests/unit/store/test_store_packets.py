@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from kvpacket_store.errors import DocumentError, NotFoundError, UsageError
@@ -159,6 +160,15 @@ def test_what_is_no_packet_key_is_refused(store, key):
 def test_an_empty_record_is_refused(store):
     with pytest.raises(UsageError, match="empty record"):
         put(store, "d", make_record("a", 0))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"positions": np.int64(3)}, {"token_ids": (np.int64(3),)}, {"record": "text"}]
+)
+def test_what_is_not_plain_is_refused_by_name(store, changes):
+    record = dataclasses.replace(make_record("a"), **changes)
+    with pytest.raises(UsageError, match=record.packet_key):
+        put(store, "d", record)
 
 
 def test_no_view_of_the_database_escapes(store: PacketStore, monkeypatch):
