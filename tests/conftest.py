@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
+import zlib
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -18,6 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from kvpacket_store.api import Store
 from kvpacket_store.models import HFTokenizer, Model
 
 SPECIAL_TOKENS = ["<|end|>", "<|im_start|>", "<|im_end|>"]
@@ -126,3 +130,42 @@ def tiny_model():
 def tiny_config():
     """A function: kind → transformers config."""
     return lambda kind: CONFIGS[kind]()
+
+
+class WordEmbedder:
+    """Deterministic and cheap: a text is the sum of random directions of its words."""
+
+    name = "words"
+    digest = "5" * 64
+    dimension = 64
+
+    def embed(self, texts):
+        rows = [self._row(text) for text in texts]
+        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
+
+    def _row(self, text):
+        row = np.full(self.dimension, 1e-6, np.float32)
+        for word in re.findall(r"\w+", text.lower()):
+            row += np.random.default_rng(zlib.crc32(word.encode())).normal(size=self.dimension)
+        return (row / np.linalg.norm(row)).astype(np.float32)
+
+
+@pytest.fixture
+def word_embedder() -> WordEmbedder:
+    return WordEmbedder()
+
+
+@pytest.fixture
+def new_store(tmp_path, word_embedder):
+    """A function: model kind and options of ``Store.create`` → an open store on a tiny model."""
+    opened = []
+
+    def create(kind="llama", name="store.kvps", **options):
+        options.setdefault("embedder", word_embedder)
+        store = Store.create(tmp_path / name, model=make_model(kind), **options)
+        opened.append(store)
+        return store
+
+    yield create
+    for store in opened:
+        store.close()

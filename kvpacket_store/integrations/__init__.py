@@ -1,1 +1,1 @@
-"""Room: see docs/architecture.md."""
+"""Framework glue. Each module needs its extra: ``pip install kvpacket-store[langchain]``."""

@@ -87,10 +87,10 @@ def _plain(value: Any) -> bool:
 
 
 def _wrapper_settings(module: torch.nn.Module) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (name, class, plain attributes) of modules that neither torch nor transformers own."""
+    """Yield (name, class, plain attributes) of modules that come from elsewhere."""
     for name, child in module.named_modules():
         owner = type(child).__module__.split(".")[0]
-        if owner in {"torch", "transformers"}:
+        if owner in {"torch", "transformers", "kvpacket_store"}:
             continue
         settings = {
             key: sorted(value) if isinstance(value, set | frozenset) else value

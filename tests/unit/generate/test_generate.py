@@ -1,0 +1,138 @@
+"""Sampling, options and the plain loop."""
+
+import threading
+
+import pytest
+import torch
+
+from kvpacket_store.errors import CancelledError, UsageError
+from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens, model_step
+
+PROMPT = tuple(range(40, 70))
+
+
+def run(model, options, cancel=None):
+    cache = model.new_cache(len(PROMPT) + options.max_new_tokens)
+    logits = model.forward(PROMPT, cache)[-1]
+    return decode_tokens(
+        model_step(model, cache),
+        logits,
+        Sampler(options.temperature, options.seed),
+        options,
+        first_position=len(PROMPT),
+        eos_ids=model.eos_ids,
+        cancel=cancel,
+    )
+
+
+def test_greedy_decoding_gives_what_transformers_generate_gives(any_model):
+    ours = list(run(any_model, GenerationOptions(max_new_tokens=24, ignore_eos=True)))
+    any_model.hf.set_attn_implementation("eager")
+    try:
+        out = any_model.hf.generate(
+            torch.tensor([PROMPT]),
+            attention_mask=torch.ones(1, len(PROMPT)),
+            max_new_tokens=24,
+            do_sample=False,
+            eos_token_id=None,
+        )
+    finally:
+        any_model.hf.set_attn_implementation("kvpacket")
+    assert ours == out[0, len(PROMPT) :].tolist()
+
+
+def test_ties_break_to_the_lowest_id():
+    logits = torch.zeros(1000)
+    logits[[700, 300, 900]] = 5.0
+    assert Sampler(0.0).pick(logits, 0) == 300
+
+
+def test_noise_belongs_to_seed_and_position():
+    logits = torch.linspace(0, 1, 500)
+    picks = [Sampler(1.0, seed=9).pick(logits, position) for position in range(40)]
+    again = Sampler(1.0, seed=9)
+    assert [again.pick(logits, position) for position in reversed(range(40))] == picks[::-1]
+    other = Sampler(1.0, seed=10)
+    assert [other.pick(logits, position) for position in range(40)] != picks
+
+
+def test_samples_follow_the_softmax():
+    """4,000 draws of four tokens: each share within 0.03 (4 standard deviations)."""
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    for temperature in (0.7, 1.5):
+        sampler = Sampler(temperature, seed=1)
+        picks = torch.tensor([sampler.pick(logits, position) for position in range(4000)])
+        shares = torch.bincount(picks, minlength=4) / 4000
+        assert torch.allclose(shares, torch.softmax(logits / temperature, 0), atol=0.03)
+
+
+def test_without_a_seed_one_is_drawn_and_can_be_used_again():
+    sampler = Sampler(1.0)
+    logits = torch.zeros(1000)
+    assert Sampler(1.0, sampler.seed).pick(logits, 3) == sampler.pick(logits, 3)
+
+
+def test_end_of_sequence_ends_and_is_not_part_of_the_answer(model):
+    free = list(run(model, GenerationOptions(max_new_tokens=30, ignore_eos=True)))
+    eos = frozenset({free[7]})
+    cut = free.index(free[7])
+    options = GenerationOptions(max_new_tokens=30)
+    cache = model.new_cache(len(PROMPT) + 30)
+    logits = model.forward(PROMPT, cache)[-1]
+    tokens = list(
+        decode_tokens(
+            model_step(model, cache),
+            logits,
+            Sampler(0.0),
+            options,
+            first_position=len(PROMPT),
+            eos_ids=eos,
+        )
+    )
+    assert tokens == free[:cut]
+
+
+def test_cancelling_stops_before_the_next_step(model):
+    cancel = threading.Event()
+    steps = []
+    cache = model.new_cache(len(PROMPT) + 30)
+    logits = model.forward(PROMPT, cache)[-1]
+    step = model_step(model, cache)
+
+    def counted(token):
+        steps.append(token)
+        return step(token)
+
+    tokens = decode_tokens(
+        counted,
+        logits,
+        Sampler(0.0),
+        GenerationOptions(max_new_tokens=30, ignore_eos=True),
+        first_position=len(PROMPT),
+        eos_ids=frozenset(),
+        cancel=cancel,
+    )
+    next(tokens)
+    next(tokens)
+    cancel.set()
+    with pytest.raises(CancelledError):
+        list(tokens)
+    assert len(steps) == 2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_new_tokens": 0},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"seed": -1},
+        {"decode": "fast"},
+        {"decode": "verified"},
+        {"exactness": "exact"},
+        {"consistency": "both"},
+    ],
+)
+def test_options_are_checked_at_the_door(bad):
+    with pytest.raises(UsageError):
+        GenerationOptions(**bad)
