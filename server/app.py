@@ -1,0 +1,62 @@
+"""The composition root: a store in, an ASGI app out."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+import kvpacket_store
+from kvpacket_store.api import Engine, Store
+from kvpacket_store.errors import UsageError
+
+from . import routes_generate, routes_ingest, routes_process
+from .body_limit import BodyLimit
+from .limits import ServerLimits
+from .problem_responses import answer_errors_with_problems
+from .wiring import lifespan_of
+
+__all__ = ["create_app"]
+
+_DEFAULT_LIMITS = ServerLimits()
+
+
+def create_app(
+    store: Store, *, engine: Engine | None = None, limits: ServerLimits = _DEFAULT_LIMITS
+) -> FastAPI:
+    """Return the REST app of a store.
+
+    Parameters
+    ----------
+    store : Store
+        Open; the caller closes it after the app has shut down.
+    engine : Engine, optional
+        Of this store. None: it is loaded in a thread when the app starts, and ``GET /ready`` says
+        when it is there.
+    limits : ServerLimits
+        How much to take on at once.
+
+    Raises
+    ------
+    UsageError
+        The engine is another store's.
+
+    Examples
+    --------
+    ::
+
+        with Store.open("corpus.kvps") as store:
+            uvicorn.run(create_app(store))
+    """
+    if engine is not None and engine.store is not store:
+        raise UsageError("the engine belongs to another store; make one for this store")
+    app = FastAPI(
+        title="kvpacket-store",
+        version=kvpacket_store.__version__,
+        lifespan=lifespan_of(store, engine, limits),
+        docs_url=None,  # these pages load scripts from elsewhere; /openapi.json stays
+        redoc_url=None,
+    )
+    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
+    answer_errors_with_problems(app)
+    for routes in (routes_process, routes_ingest, routes_generate):
+        app.include_router(routes.router)
+    return app

@@ -1,0 +1,74 @@
+"""An answer as server-sent events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi.sse import format_sse_event
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kvpacket_store.api import Piece
+
+from .connection import work_while_connected
+from .problem_responses import log_own_fault
+from .problems import problem_of
+from .worker import Produce, Work, WorkerPool
+
+__all__ = ["PieceStream"]
+
+
+class PieceStream(Response):
+    """Sends ``data: {"text": …}`` a piece, and the whole answer as the last ``data:``.
+
+    What goes wrong before the first piece is raised and has a status of its own; later it is an
+    ``event: error`` with the problem. Unlike the framework's streaming responses, this one listens
+    for the end of the connection from before the work starts, so it stops it between pieces too.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, pool: WorkerPool, produce: Produce[Piece]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._pool = pool
+        self._produce = produce
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Do the work and send it."""
+        async with work_while_connected(self._pool, self._produce, receive) as work:
+            first = await anext(work)
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            await self._send_pieces(first, work, send)
+        await _send_body(send, b"", more=False)
+
+    async def _send_pieces(self, first: Piece, work: Work[Piece], send: Send) -> None:
+        await _send_body(send, _events(first))
+        try:
+            async for piece in work:
+                await _send_body(send, _events(piece))
+        except OSError:  # the client is gone: there is nobody to tell
+            raise
+        except Exception as error:
+            log_own_fault(error)
+            await _send_body(send, _event(problem_of(error).to_dict(), "error"))
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _events(piece: Piece) -> bytes:
+    text = _event({"text": piece.text}) if piece.text else b""
+    return text if piece.answer is None else text + _event(piece.answer.to_dict())
+
+
+def _event(data: dict[str, Any], name: str | None = None) -> bytes:
+    return format_sse_event(data_str=json.dumps(data, ensure_ascii=False), event=name)

@@ -1,0 +1,44 @@
+"""Is it up, is it ready, what is it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+
+import kvpacket_store
+
+from .problem_responses import ProblemResponse
+from .problems import BUSY_RETRY_AFTER_S, Problem
+from .wiring import ServicesOfRequest
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health() -> dict[str, Any]:
+    """Answer as soon as the process is up."""
+    return {"status": "ok"}
+
+
+@router.get("/ready", response_model=None)
+async def ready(services: ServicesOfRequest) -> Response:
+    """Answer 200 when the store is open and the model loaded, else 503 with the reasons."""
+    reasons = await services.reasons_not_ready()
+    members = {"ready": not reasons, "reasons": reasons}
+    if not reasons:
+        return JSONResponse(members)
+    return ProblemResponse(
+        Problem(
+            503, "Not ready", "; ".join(reasons), retry_after_s=BUSY_RETRY_AFTER_S, members=members
+        )
+    )
+
+
+@router.get("/version")
+async def version() -> dict[str, Any]:
+    """Say which release this is."""
+    return {"name": "kvpacket-store", "version": kvpacket_store.__version__}

@@ -1,0 +1,98 @@
+"""What clients may send. Unknown fields and wrong types are refused, nothing is converted."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from kvpacket_store.api import DEFAULT_NAMESPACE
+from kvpacket_store.types import Document
+
+__all__ = ["DocumentBody", "GenerateRequest", "IngestRequest"]
+
+# More documents than this fit into no model's context; each has at least one packet.
+_MOST_DOCUMENTS = 4096
+_MOST_TOP_K = 1000
+_MOST_STOPS = 16
+_MOST_STOP_CHARS = 1000
+
+
+def _unicode(text: str) -> str:
+    """Refuse unpaired surrogates: JSON can spell them, but no text has them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be Unicode text; it has an unpaired surrogate") from None
+    return text
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise ValueError("must be plain JSON: finite numbers, Unicode text") from None
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, AfterValidator(_unicode)]
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_plain_json)]
+StopString = Annotated[Text, Field(min_length=1, max_length=_MOST_STOP_CHARS)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DocumentBody(_Body):
+    """A document to ingest. ``id`` is data: it never becomes a path."""
+
+    id: Text
+    text: Text
+    metadata: JsonObject = {}
+
+    def to_document(self) -> Document:
+        """Return it as the package knows documents."""
+        return Document(id=self.id, text=self.text, metadata=self.metadata)
+
+
+class IngestRequest(_Body):
+    """``POST /ingest``."""
+
+    documents: list[DocumentBody]
+    namespace: Text = DEFAULT_NAMESPACE
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all texts."""
+        return sum(len(document.text.encode()) for document in self.documents)
+
+
+class GenerateRequest(_Body):
+    """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best."""
+
+    query: Text
+    documents: Annotated[list[Text], Field(max_length=_MOST_DOCUMENTS)] | None = None
+    top_k: Annotated[int, Field(ge=1, le=_MOST_TOP_K)] | None = None
+    where: JsonObject | None = None
+    max_new_tokens: Annotated[int, Field(ge=1)] = 64
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] | None = None
+    stop: Annotated[
+        list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(_listed, str | list[str])
+    ] = []
+    stream: bool = False
+    consistency: Literal["packet", "recompute"] = "packet"
+    decode: Literal["auto", "verified", "full"] = "auto"
+    exactness: Literal["bit", "guarded"] = "guarded"
+    ignore_eos: bool = False
+    namespace: Text = DEFAULT_NAMESPACE
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what ``Engine.stream`` takes beside the question."""
+        return self.model_dump(exclude={"query", "stream"})

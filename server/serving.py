@@ -1,0 +1,89 @@
+"""A store behind a port."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+
+from kvpacket_store.api import Store
+from kvpacket_store.errors import UsageError
+
+from .app import create_app
+
+__all__ = ["serve"]
+
+_LAST_PORT = 65_535
+
+
+def serve(store_path: str | Path, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serve a store until SIGINT or SIGTERM; requests that run then are finished first.
+
+    Parameters
+    ----------
+    store_path : str or Path
+        The store's folder.
+    host : str
+        A loopback address.
+    port : int
+        0 takes a free one; the log names it.
+
+    Raises
+    ------
+    UsageError
+        ``host`` is not loopback, or the port is taken.
+    NotFoundError
+        There is no store.
+    """
+    _require_loopback(host)
+    with (
+        Store.open(store_path) as store,
+        _listening(host, port) as listener,
+        _sigterm_as_interrupt(),
+        suppress(KeyboardInterrupt),
+    ):
+        uvicorn.Server(uvicorn.Config(create_app(store))).run(sockets=[listener])
+
+
+def _require_loopback(host: str) -> None:
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise UsageError(
+            f"host {host!r} is not loopback: other machines could reach it. That needs API keys, "
+            "which come with a later version; take 127.0.0.1"
+        )
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    if not 0 <= port <= _LAST_PORT:
+        raise UsageError(f"port is {port}; take one from 1 to {_LAST_PORT}, or 0 for a free one")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host} port {port}: {error}; take another") from error
+    with listener:
+        yield listener
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Let the caller clean up after SIGTERM: uvicorn shuts down, then raises the signal again."""
+    if threading.current_thread() is not threading.main_thread():  # signals go elsewhere
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

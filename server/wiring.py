@@ -1,0 +1,113 @@
+"""What routes work with, and how it comes up and goes down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Request
+
+from kvpacket_store.api import Engine, Store
+from kvpacket_store.errors import KVPacketError, ModelError
+
+from .limits import ServerLimits
+from .worker import WorkerPool
+
+__all__ = ["Services", "ServicesOfRequest", "lifespan_of"]
+
+_log = logging.getLogger("kvpacket_store.server")
+
+
+class Services:
+    """A store, its engine once that is loaded, and the threads that do the work."""
+
+    def __init__(self, store: Store, engine: Engine | None, limits: ServerLimits) -> None:
+        self.store = store
+        self.limits = limits
+        self.generations = WorkerPool(
+            "generate", running=limits.running_generations, waiting=limits.waiting_generations
+        )
+        self.ingests = WorkerPool(
+            "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
+        )
+        self.loaded = asyncio.Event()  # or given up: `engine` tells which
+        self._engine = engine
+        self._why_not = "the model is still loading; try again in a few seconds"
+
+    @property
+    def engine(self) -> Engine:
+        """The engine.
+
+        Raises
+        ------
+        ModelError
+            It is not loaded yet, or cannot be.
+        """
+        if self._engine is None:
+            raise ModelError(self._why_not)
+        return self._engine
+
+    async def load(self) -> None:
+        """Load the engine in a thread; what goes wrong is kept for those who ask."""
+        try:
+            if self._engine is None:
+                self._engine = await asyncio.to_thread(_warm_engine, self.store)
+        except KVPacketError as error:
+            self._why_not = f"the model cannot be used: {error}"
+            _log.error("%s", self._why_not)
+        except Exception:
+            self._why_not = "the model cannot be loaded; the server's log says why"
+            _log.exception("the model cannot be loaded")
+        self.loaded.set()
+
+    async def reasons_not_ready(self) -> list[str]:
+        """Return why requests would fail now; empty where they would not."""
+        reasons = [] if self._engine is not None else [self._why_not]
+        try:
+            await asyncio.to_thread(self.store.packets.count)
+        except KVPacketError as error:
+            reasons.append(str(error))
+        return reasons
+
+    async def close(self) -> None:
+        """Let what runs finish."""
+        await self.generations.close()
+        await self.ingests.close()
+
+
+def _warm_engine(store: Store) -> Engine:
+    """Load everything that the first request would wait for."""
+    engine = Engine(store)
+    engine.assemble("warm up", documents=[])
+    store.embedder.embed(["warm up"])
+    return engine
+
+
+def lifespan_of(
+    store: Store, engine: Engine | None, limits: ServerLimits
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return the app's lifespan: it starts at once and loads meanwhile."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = Services(store, engine, limits)
+        app.state.services = services
+        loading = asyncio.create_task(services.load())
+        try:
+            yield
+        finally:
+            await loading  # a thread cannot be stopped, and the store must outlive it
+            await services.close()
+
+    return lifespan
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesOfRequest = Annotated[Services, Depends(_services)]

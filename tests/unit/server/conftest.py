@@ -1,0 +1,161 @@
+"""A small store behind the app, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import shutil
+import threading
+
+import httpx
+import numpy as np
+import pytest
+from kvpacket_store._server import ServerLimits, create_app
+
+import kvpacket_store as kv
+
+TEXTS = {
+    "a": "The lighthouse at Skerry was lit in 1811. Its keeper counted the waves.",
+    "b": "A ferry left at noon with eleven passengers and one goat.",
+    "c": "Salt, rope and tar were sold at the quay until the flood.",
+}
+
+
+class HashedEmbedder:
+    """Deterministic vectors that mean nothing."""
+
+    name = "hashed"
+    digest = hashlib.sha256(b"hashed").hexdigest()
+    dimension = 16
+
+    def embed(self, texts):
+        rows = [np.frombuffer(hashlib.sha256(t.encode()).digest()[:16], np.uint8) for t in texts]
+        vectors = np.array(rows, np.float32).reshape(len(texts), 16) + 1
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+class StepGate:
+    """Holds every decoding step of a model until it is let through."""
+
+    def __init__(self, forward) -> None:
+        self._forward = forward
+        self._entered = threading.Semaphore(0)
+        self._passes = threading.Semaphore(0)
+        self.is_open = False
+        self.num_steps = 0
+
+    def forward(self, inputs, cache, **options):
+        is_step = isinstance(inputs, tuple) and len(inputs) == 1
+        if is_step and not self.is_open:
+            self.num_steps += 1
+            self._entered.release()
+            assert self._passes.acquire(timeout=60), "the test forgot a step"
+        elif is_step:
+            self.num_steps += 1
+        return self._forward(inputs, cache, **options)
+
+    async def reach_step(self, number: int) -> None:
+        """Let steps through until decoding stands inside step ``number``."""
+        while True:
+            assert await asyncio.to_thread(self._entered.acquire, timeout=60), "no step came"
+            if self.num_steps == number:
+                return
+            self.let_a_step_through()
+
+    def let_a_step_through(self) -> None:
+        self._passes.release()
+
+    def open(self) -> None:
+        """Hold nothing back any more."""
+        self.is_open = True
+        self._passes.release(1000)
+
+
+class Client(httpx.AsyncClient):
+    """Speaks to an app in this process."""
+
+    def __init__(self, app) -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        super().__init__(transport=transport, base_url="http://kvps")
+        self.app = app
+
+    async def generate(self, query="What was lit?", **fields):
+        return await self.post("/generate", json={"query": query, **fields})
+
+    async def ingest(self, *documents, **fields):
+        return await self.post("/ingest", json={"documents": documents, **fields})
+
+    async def events(self, query="What was lit?", **fields):
+        """Return the (event, data) pairs of a whole stream."""
+        response = await self.generate(query, stream=True, **fields)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.text.endswith("\n\n")
+        return [parse_event(block) for block in response.text.split("\n\n")[:-1]]
+
+
+def parse_event(block):
+    fields = dict(line.split(": ", 1) for line in block.split("\n"))
+    return fields.get("event"), json.loads(fields["data"])
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@functools.cache
+def make_stock(folder, model):
+    """Make a store with `TEXTS`, once: tests get copies of it."""
+    embedder = HashedEmbedder()
+    with kv.Store.create(folder, model=model, segment_tokens=64, embedder=embedder) as store:
+        store.ingest([kv.Document(id=i, text=text) for i, text in TEXTS.items()])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stock_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("stock") / "s.kvps"
+
+
+@pytest.fixture
+def store(tmp_path, stock_folder, model):
+    folder = shutil.copytree(make_stock(stock_folder, model), tmp_path / "s.kvps")
+    with kv.Store.open(folder, model=model, embedder=HashedEmbedder()) as store:
+        yield store
+
+
+@pytest.fixture
+def engine(store):
+    engine = kv.Engine(store)
+    engine.assemble("warm up", documents=[])  # the preamble is prefilled once, by whoever is first
+    return engine
+
+
+@pytest.fixture
+def limits():
+    return ServerLimits()
+
+
+@pytest.fixture
+async def client(store, engine, limits):
+    app = create_app(store, engine=engine, limits=limits)
+    async with app.router.lifespan_context(app), Client(app) as client:
+        yield client
+
+
+@pytest.fixture
+def new_client():
+    """The class of clients, for apps that a test makes itself."""
+    return Client
+
+
+@pytest.fixture
+def gate(model, monkeypatch):
+    """The model decodes only as far as this lets it."""
+    gate = StepGate(model.forward)
+    monkeypatch.setattr(model, "forward", gate.forward)
+    yield gate
+    gate.open()

@@ -1,0 +1,106 @@
+"""Up at once, ready when the model is there, honest when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from kvpacket_store._server import create_app
+
+import kvpacket_store as kv
+from kvpacket_store.errors import ModelMismatchError, UsageError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def loading(store, new_client, monkeypatch):
+    """A client whose app loads through ``load``, and what to set for that to go on."""
+    go = threading.Event()
+
+    class Loading:
+        outcome = None
+
+    def engine(of_store):
+        assert go.wait(60)
+        if Loading.outcome is not None:
+            raise Loading.outcome
+        return kv.Engine(of_store)
+
+    monkeypatch.setattr("kvpacket_store._server.wiring.Engine", engine)
+    app = create_app(store)
+    async with app.router.lifespan_context(app), new_client(app) as client:
+        yield client, go, Loading
+        go.set()
+
+
+async def until_loaded(client, go):
+    go.set()
+    await asyncio.wait_for(client.app.state.services.loaded.wait(), 60)
+
+
+async def test_it_is_up_before_it_is_ready(loading):
+    client, go, _ = loading
+    assert (await client.get("/health")).json() == {"status": "ok"}
+    early = await client.get("/ready")
+    assert early.status_code == 503
+    assert early.json()["ready"] is False
+    assert early.json()["reasons"] == ["the model is still loading; try again in a few seconds"]
+    assert int(early.headers["retry-after"]) > 0
+    await until_loaded(client, go)
+    assert (await client.get("/ready")).json() == {"ready": True, "reasons": []}
+    assert (await client.generate(documents=["a"], max_new_tokens=1)).status_code == 200
+
+
+async def test_requests_before_that_are_503(loading):
+    client, _, _ = loading
+    for response in (
+        await client.generate(documents=["a"]),
+        await client.generate(documents=["a"], stream=True),
+        await client.ingest({"id": "x", "text": "t"}),
+    ):
+        assert response.status_code == 503
+        assert response.headers["content-type"] == "application/problem+json"
+        assert int(response.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (ModelMismatchError("its weights changed"), "its weights changed"),
+        (MemoryError("0x7f"), "the server's log says why"),
+    ],
+)
+async def test_a_model_that_cannot_be_loaded_is_said(loading, outcome, told):
+    client, go, plan = loading
+    plan.outcome = outcome
+    await until_loaded(client, go)
+    assert (await client.get("/health")).status_code == 200
+    ready = await client.get("/ready")
+    assert ready.status_code == 503
+    assert told in ready.json()["reasons"][0]
+    assert told in (await client.generate(documents=["a"])).json()["detail"]
+
+
+async def test_a_closed_store_is_not_ready(client, store):
+    assert (await client.get("/ready")).status_code == 200
+    store.close()
+    response = await client.get("/ready")
+    assert response.status_code == 503
+    assert "closed" in response.json()["detail"]
+
+
+async def test_version_is_the_packages(client):
+    expected = {"name": "kvpacket-store", "version": kv.__version__}
+    assert (await client.get("/version")).json() == expected
+
+
+async def test_the_description_has_every_route(client):
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    assert set(paths) == {"/health", "/ready", "/version", "/ingest", "/generate"}
+
+
+async def test_an_engine_of_another_store_is_refused(store, engine, tmp_path, stock_folder):
+    with kv.Store.open(stock_folder) as other, pytest.raises(UsageError, match="another store"):
+        create_app(other, engine=engine)
