@@ -20,7 +20,7 @@ from kvpacket_store.api.selection import (
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
-from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens, model_step
+from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.retrieve import Retriever
 
@@ -215,7 +215,7 @@ class Engine:
         sampler = Sampler(options.temperature, options.seed)
         text = TextAnswer(model.tokenizer, options.stop)
         tokens = decode_tokens(
-            model_step(model, assembled.cache),
+            model.row_step(assembled.cache),
             logits,
             sampler,
             options,

@@ -10,9 +10,7 @@ import torch
 __all__ = ["rope_shift"]
 
 
-def rope_shift(
-    k: torch.Tensor, delta: int | torch.Tensor, inv_freq: torch.Tensor
-) -> torch.Tensor:
+def rope_shift(k: torch.Tensor, delta: int | torch.Tensor, inv_freq: torch.Tensor) -> torch.Tensor:
     """Move rotated keys by ``delta`` positions.
 
     RoPE rotations compose, R(p + d) = R(d) R(p), so this is one more rotation. It rounds once more

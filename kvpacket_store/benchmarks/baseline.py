@@ -14,7 +14,7 @@ from kvpacket_store.models import PRESETS
 from kvpacket_store.models.presets import preset_folder
 from kvpacket_store.types import TokenIds
 
-__all__ = ["Baseline", "fastest_baseline"]
+__all__ = ["Baseline", "fastest_baseline", "load_baseline"]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _ATTENTIONS = ("sdpa", "eager")
@@ -56,19 +56,20 @@ class Baseline:
 
 def fastest_baseline(name: str, probe: TokenIds) -> Baseline:
     """Load the model in the dtype and attention that prefill ``probe`` fastest on this machine."""
-    source = str(preset_folder(name)) if name in PRESETS else name
     best: tuple[float, str, str] | None = None
     for dtype, attention in itertools.product(_DTYPES, _ATTENTIONS):
-        candidate = _load(source, dtype, attention)
+        candidate = load_baseline(name, dtype, attention)
         candidate.prefill_ms(probe[:_PROBE_TOKENS])
         elapsed = min(candidate.prefill_ms(probe[:_PROBE_TOKENS]) for _ in range(2))
         if best is None or elapsed < best[0]:
             best = (elapsed, dtype, attention)
     assert best is not None  # noqa: S101 - the product above is not empty
-    return _load(source, best[1], best[2])
+    return load_baseline(name, best[1], best[2])
 
 
-def _load(source: str, dtype: str, attention: str) -> Baseline:
+def load_baseline(name: str, dtype: str, attention: str) -> Baseline:
+    """Load a stock model: ``bf16`` or ``fp32``, ``sdpa`` or ``eager``."""
+    source = str(preset_folder(name)) if name in PRESETS else name
     model = AutoModelForCausalLM.from_pretrained(
         source, dtype=_DTYPES[dtype], attn_implementation=attention
     )

@@ -14,7 +14,7 @@ from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.benchmarks.paragraphs import example_documents
 from kvpacket_store.types import Document, TokenIds
 
-__all__ = ["CONTEXT_TOKENS", "measure_ttft"]
+__all__ = ["CONTEXT_TOKENS", "documents_of", "joint_ids", "measure_ttft"]
 
 CONTEXT_TOKENS = (500, 1000, 2000, 4000, 7500)
 _QUESTION = "What are the documents about?"
@@ -39,14 +39,14 @@ def measure_ttft(
     ):
         documents = example_documents(data)
         store.ingest(documents)
-        prompts = [_documents_of(store, documents, tokens) for tokens in contexts]
-        baseline = fastest_baseline(model, _joint_ids(store, prompts[0]))
+        prompts = [documents_of(store, documents, tokens) for tokens in contexts]
+        baseline = fastest_baseline(model, joint_ids(store, prompts[0]))
         rows = [_row(store, chosen, baseline, runs) for chosen in prompts]
         setting = {"codec": store.meta.codec, "kv_dtype": store.meta.kv_dtype}
     return {"machine": machine(), "file_cache": "warm", "runs": runs, **setting, "rows": rows}
 
 
-def _documents_of(store: Store, documents: Sequence[Document], tokens: int) -> list[str]:
+def documents_of(store: Store, documents: Sequence[Document], tokens: int) -> list[str]:
     """Choose documents, in order, of about ``tokens`` together."""
     chosen, total = [], 0
     for document in documents:
@@ -58,14 +58,15 @@ def _documents_of(store: Store, documents: Sequence[Document], tokens: int) -> l
     return chosen
 
 
-def _joint_ids(store: Store, chosen: list[str]) -> TokenIds:
+def joint_ids(store: Store, chosen: list[str]) -> TokenIds:
+    """Return the whole prompt's token ids."""
     engine = Engine(store)
     _, ids = engine.assemble(_QUESTION, documents=chosen, max_new_tokens=1)
     return tuple(ids[0].tolist())
 
 
 def _row(store: Store, chosen: list[str], baseline: Baseline, runs: int) -> dict[str, Any]:
-    ids = _joint_ids(store, chosen)
+    ids = joint_ids(store, chosen)
     baseline.prefill_ms(ids)
     _packet_run(store, chosen)  # one of each is not counted
     pairs = [(_packet_run(store, chosen), baseline.prefill_ms(ids)) for _ in range(runs)]

@@ -14,7 +14,7 @@ __all__ = ["doctor"]
 def doctor(
     store: Annotated[str | None, typer.Argument(help="A store to look at as well.")] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
-) -> int:
+) -> None:
     """Say what is wrong here, and what to change."""
     from kvpacket_store.api.doctor import examine
 
@@ -27,4 +27,5 @@ def doctor(
             out.print(f"{mark} {check.name}: {check.detail}", markup=False)
             if check.remedy:
                 out.print(f"    {check.remedy}", markup=False)
-    return max((check.exit_code for check in checks if not check.ok), default=0)
+    if worst := max((check.exit_code for check in checks if not check.ok), default=0):
+        raise typer.Exit(worst)

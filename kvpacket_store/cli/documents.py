@@ -30,7 +30,7 @@ def ingest(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, change nothing.")] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
-) -> int:
+) -> None:
     """Prefill documents and file their packets. What is there already costs a hash."""
     from kvpacket_store.api import Store
     from kvpacket_store.text import read_documents
@@ -43,7 +43,8 @@ def ingest(
         print_json(report.to_dict())
     else:
         _tell(report)
-    return 1 if report.documents.failed else 0
+    if report.documents.failed:
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -140,7 +141,7 @@ def delete(
     document_ids: Annotated[list[str], typer.Argument(help="Documents to delete.")],
     namespace: Annotated[str, NAMESPACE_OPTION] = "default",
     as_json: Annotated[bool, JSON_OPTION] = False,
-) -> int:
+) -> None:
     """Delete documents, and the packets that no other document shares."""
     from kvpacket_store.api import Store
 
@@ -158,7 +159,8 @@ def delete(
         out.print(f"{len(deleted)} deleted")
     for document_id in absent:
         err.print(f"kvps: no document {document_id!r} in {namespace!r}", markup=False)
-    return 1 if absent else 0
+    if absent:
+        raise typer.Exit(1)
 
 
 def stats(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-import click
 import typer
 
 from kvpacket_store.cli import ask, bench, doctor, documents, init, serve
@@ -39,17 +38,8 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        result = app(standalone_mode=False)
+        app()  # exits by itself: 0, 2 for usage, 130 where interrupted
     except KVPacketError as error:
         sys.exit(fail(str(error), error.exit_code))
-    except click.exceptions.NoArgsIsHelpError as error:
-        sys.exit(fail(error.format_message(), 2))
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context else ""
-        sys.exit(fail(error.format_message() + hint, 2))
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(fail("interrupted; run the same command again to go on", 130))
     except BrokenPipeError:
         sys.exit(0)
-    sys.exit(result if isinstance(result, int) else 0)

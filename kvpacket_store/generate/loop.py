@@ -11,21 +11,11 @@ import torch
 from kvpacket_store.errors import CancelledError
 from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.sampling import Sampler
-from kvpacket_store.models import Model, SlotCache
 
-__all__ = ["Step", "decode_tokens", "model_step"]
+__all__ = ["Step", "decode_tokens"]
 
 Step: TypeAlias = Callable[[int], torch.Tensor]
 """Appends one token to the cache and returns the next logits ``[vocab]``."""
-
-
-def model_step(model: Model, cache: SlotCache) -> Step:
-    """Return the step through the model's own forward."""
-
-    def step(token_id: int) -> torch.Tensor:
-        return model.forward((token_id,), cache)[-1]
-
-    return step
 
 
 def decode_tokens(

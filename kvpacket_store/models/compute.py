@@ -48,6 +48,10 @@ class TwoWidthLinear(torch.nn.Linear):
         """Map ``x [..., in]``; a single row through the narrow weights."""
         if x.numel() != x.shape[-1] or x.requires_grad:
             return functional.linear(x, self.weight, self.bias)
+        return self.map_row(x)
+
+    def map_row(self, x: torch.Tensor) -> torch.Tensor:
+        """Map a single row through the narrow weights."""
         row = functional.linear(
             x.to(self.narrow_weight.dtype), self.narrow_weight, self.narrow_bias
         )

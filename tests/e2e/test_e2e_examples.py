@@ -1,0 +1,21 @@
+"""The examples run as they are printed."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_langchain_example_answers(smollm2_store):
+    question = "Who wrote the political poem The Mask of Anarchy?"
+    assert "Shelley" in load("langchain_answer").answer(str(smollm2_store.path), question)

@@ -1,0 +1,71 @@
+"""`kvps serve` as its own process: up, ready, asked, stopped by a signal."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+import kvpacket_store as kv
+
+pytestmark = pytest.mark.e2e
+READY_WITHIN_S = 120
+
+
+@pytest.fixture
+def store_path(tmp_path, model):
+    model.hf.save_pretrained(tmp_path / "model")
+    model.tokenizer.hf.save_pretrained(tmp_path / "model")
+    path = tmp_path / "s.kvps"
+    kv.Store.create(path, model=str(tmp_path / "model"), segment_tokens=64).close()
+    return path
+
+
+@pytest.fixture
+def server(store_path):
+    kvps = [sys.executable, "-c", "from kvpacket_store.cli import main; main()"]
+    command = [*kvps, "serve", str(store_path), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def url_of(process):
+    """Return where the process says that it listens."""
+    for line in process.stderr:
+        if found := re.search(r"running on .*?127\.0\.0\.1\D+(\d+)", line):
+            return f"http://127.0.0.1:{found[1]}"
+    raise AssertionError("it ended without listening")
+
+
+def wait_until_ready(client):
+    deadline = time.monotonic() + READY_WITHIN_S
+    while (response := client.get("/ready")).status_code != 200:
+        assert response.json()["reasons"]
+        assert time.monotonic() < deadline, response.text
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_leaves_the_store_whole(server, store_path, stop):
+    with httpx.Client(base_url=url_of(server), timeout=60) as client:
+        assert client.get("/health").status_code == 200
+        wait_until_ready(client)
+        documents = [{"id": "a", "text": "The lighthouse at Skerry was lit in 1811."}]
+        report = client.post("/ingest", json={"documents": documents}).json()
+        assert report["documents"]["added"] == 1
+        asked = {"query": "When?", "max_new_tokens": 4, "ignore_eos": True}
+        answer = client.post("/generate", json=asked).json()
+    server.send_signal(stop)
+    assert server.wait(60) == 0
+    assert "Traceback" not in server.stderr.read()
+    assert [document["id"] for document in answer["documents"]] == ["a"]
+    with kv.Store.open(store_path) as store:
+        assert store.show("a")["text"] == documents[0]["text"]
+        again = kv.Engine(store).generate("When?", max_new_tokens=4, ignore_eos=True)
+    assert again.token_ids == answer["token_ids"]
