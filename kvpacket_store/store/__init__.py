@@ -2,8 +2,9 @@
 
 Two storeys. ``store.py`` and the two shelves are what others call: each method is one transaction.
 ``documents.py``, ``packets.py``, ``embeddings.py``, ``namespaces.py``, ``accounts.py`` and
-``check.py`` work inside a transaction. Below them ``schema.py`` says where everything lies,
-``rows.py`` how it is framed, ``environment.py`` and ``registry.py`` keep LMDB safe.
+``check.py`` work inside a transaction. Below them ``schema.py`` says where everything lies and
+``rows.py`` how it is framed; ``environment.py``, ``database.py`` and ``registry.py`` keep LMDB
+safe.
 
 This room knows no tensors and no models: a record is opaque.
 """

@@ -111,7 +111,6 @@ class DocumentShelf:
             key = document_key(row.id, document_id)
             old_bytes = tx.get(Table.DOCUMENTS, key) or b""
             new_bytes = manifest_row(replace(old, metadata=metadata, metadata_hash=metadata_hash))
-            tx.require_room(len(new_bytes))
             tx.put(Table.DOCUMENTS, key, new_bytes)
             row.counters.add(size_of_document(old_bytes), -1)
             row.counters.add(size_of_document(new_bytes))
@@ -136,7 +135,7 @@ class DocumentShelf:
             row.advance()
             settle(tx, row)
 
-        self._environment.write(action)
+        self._environment.write(action, frees_space=True)
 
     def get_document(self, namespace: str, document_id: str) -> DocumentManifest:
         """Return a document's manifest, without its text.

@@ -56,12 +56,6 @@ class PreparedDocument:
     text_row: bytes
     embedding_rows: tuple[bytes, ...]
 
-    @property
-    def incoming_bytes(self) -> int:
-        """What a commit may add to the file for it, packets apart."""
-        rows = len(self.manifest_row) + len(self.text_row) + sum(map(len, self.embedding_rows))
-        return rows + 4096 * (12 + len(self.embedding_rows) + len(self.manifest.segments))
-
 
 def prepare_documents(
     writes: Iterable[DocumentWrite],
@@ -148,7 +142,6 @@ def put_document(
     DocumentError
         A packet is neither here nor among ``packets``, or is here with other tokens.
     """
-    tx.require_room(document.incoming_bytes)
     manifest = document.manifest
     key = document_key(namespace.id, manifest.id)
     old_row = tx.get(Table.DOCUMENTS, key)

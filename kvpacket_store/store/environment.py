@@ -1,13 +1,8 @@
-"""One LMDB environment: transactions, growth of its map, survival of forks and full disks.
-
-Never ``writemap`` (a full disk would kill the process), always synced commits: what a call
-acknowledged is on the disk.
-"""
+"""One LMDB environment: transactions, growth of its map, survival of forks and full disks."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +12,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from kvpacket_store.errors import StoreError, StoreFullError, UsageError
+from kvpacket_store.store.database import default_map_bytes, open_database, open_tables
 from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.store.gate import Gate
 from kvpacket_store.store.schema import Table
@@ -26,10 +22,9 @@ __all__ = ["Environment"]
 
 T = TypeVar("T")
 
-_MAX_READERS = 2048
-_MAX_TABLES = 32
-_MIN_MAP_BYTES = 1 << 20
-_MAX_DEFAULT_MAP_BYTES = 1 << 40
+_MAX_MAP_BYTES = 1 << 46
+_RESERVE_SHARE = 16
+_MAX_RESERVE_BYTES = 1 << 20
 _FORK_PATIENCE_S = 10.0
 
 _INHERITED: list[Any] = []
@@ -57,7 +52,7 @@ class Environment:
     def __init__(self, path: Path, map_bytes: int | None = None, *, create: bool = False) -> None:
         self.path = path
         self.num_users = 0
-        self._map_bytes = map_bytes or _default_map_bytes(path)
+        self._map_bytes = map_bytes or default_map_bytes(path)
         self._limit_bytes: int | None = None
         self._gate = Gate()
         self._opening = threading.Lock()
@@ -81,28 +76,30 @@ class Environment:
                 txn.abort()
                 self._gate.leave()
 
-    def write(self, action: Callable[[Transaction], T]) -> T:
+    def write(self, action: Callable[[Transaction], T], *, frees_space: bool = False) -> T:
         """Run ``action`` in one write transaction and commit it, synced.
 
         ``action`` runs again from the start where the map had to grow, so all that it changes must
-        be in the transaction. Whatever it raises undoes everything.
+        be in the transaction. Whatever it raises undoes everything. One that ``frees_space`` may
+        use a reserve, so that a full store can still delete: a deletion itself needs pages.
         """
         with self._translated():
+            if not frees_space:
+                self._withdraw_reserve()
             while True:
                 try:
                     return self._attempt(action)
                 except _MapIsFullError as full:
-                    self._grow(full.map_bytes)
+                    self._grow(full.map_bytes, self._most_bytes(frees_space))
 
-    def set_limit(self, limit_bytes: int | None) -> None:
-        """Let ``data.mdb`` never become larger than this, whoever writes in this process."""
+    def set_limit(self, limit_bytes: int) -> None:
+        """Let ``data.mdb`` never become larger than this, whoever writes in this process.
+
+        The map itself ends there, so LMDB has no page beyond it to write to.
+        """
         self._limit_bytes = limit_bytes
-        if limit_bytes is None:
-            return
         with self._gate.alone(), self._translated():
-            handle = self._handle()
-            if handle.info()["map_size"] > limit_bytes:
-                self._resize(handle, self._whole_pages(limit_bytes))
+            self._shrink_to(self._most_bytes(frees_space=False))
 
     def close(self) -> None:
         """Wait for running transactions, then close."""
@@ -160,20 +157,41 @@ class Environment:
             self._gate.leave()
 
     def _wrapped(self, txn: Any) -> Transaction:
-        return Transaction(txn, self._tables, self._page_bytes, self._limit_bytes)
+        return Transaction(txn, self._tables)
 
     # --- the map
 
-    def _grow(self, full_bytes: int) -> None:
+    def _most_bytes(self, frees_space: bool) -> int:
+        """Return how large the map may become."""
+        if self._limit_bytes is None:
+            return _MAX_MAP_BYTES
+        reserve_bytes = min(_MAX_RESERVE_BYTES, self._limit_bytes // _RESERVE_SHARE)
+        most_bytes = self._limit_bytes - (0 if frees_space else reserve_bytes)
+        return most_bytes // self._page_bytes * self._page_bytes
+
+    def _withdraw_reserve(self) -> None:
+        """Take back what a deletion was granted, unless a transaction is under way just now."""
+        if self._limit_bytes is not None and self._gate.enter_alone(timeout_s=0):
+            try:
+                self._shrink_to(self._most_bytes(frees_space=False))
+            finally:
+                self._gate.leave_alone()
+
+    def _shrink_to(self, most_bytes: int) -> None:
+        """Make the map this small, or as small as the pages that were ever used allow."""
+        handle = self._handle()
+        info = handle.info()
+        used_bytes = (info["last_pgno"] + 1) * self._page_bytes
+        if info["map_size"] > max(most_bytes, used_bytes):
+            self._resize(handle, most_bytes)
+
+    def _grow(self, full_bytes: int, most_bytes: int) -> None:
         """Double the map that was found full, unless someone was faster."""
-        limit_bytes = self._limit_bytes
         with self._gate.alone():
             handle = self._handle()
             if handle.info()["map_size"] > full_bytes:
                 return
-            wanted_bytes = 2 * full_bytes
-            if limit_bytes is not None:
-                wanted_bytes = min(wanted_bytes, self._whole_pages(limit_bytes))
+            wanted_bytes = min(2 * full_bytes, most_bytes)
             if wanted_bytes <= full_bytes:
                 raise StoreFullError(
                     f"store {self.path}: its byte cap is reached; nothing that was acknowledged is "
@@ -193,9 +211,6 @@ class Environment:
             raise
         self._map_bytes = handle.info()["map_size"]
 
-    def _whole_pages(self, size_bytes: int) -> int:
-        return size_bytes // self._page_bytes * self._page_bytes
-
     # --- the handle
 
     def _handle(self) -> Any:
@@ -213,49 +228,13 @@ class Environment:
             return self._lmdb
 
     def _open_lmdb(self, create: bool) -> None:
-        handle = self._open_mapped(create)
+        self._lmdb = open_database(self.path, self._map_bytes, create)
         try:
-            handle.reader_check()
-            self._tables = self._open_tables(handle, create)
-            self._page_bytes = handle.stat()["psize"]
+            self._tables = open_tables(self._lmdb, create)
+            self._page_bytes = self._lmdb.stat()["psize"]
         except BaseException:
-            handle.close()
+            self._close_lmdb()
             raise
-        self._lmdb = handle
-
-    def _open_tables(self, handle: Any, create: bool) -> dict[Table, Any]:
-        while True:
-            try:
-                # py-lmdb forgets tables that a read transaction opened; this one writes nothing
-                with handle.begin(write=True) as txn:
-                    return {
-                        table: handle.open_db(
-                            table.encode(), txn, dupsort=table is Table.REFERENCES, create=create
-                        )
-                        for table in Table
-                    }
-            except lmdb.MapResizedError:  # another process grew the map since it was opened here
-                handle.set_mapsize(0)
-
-    def _open_mapped(self, create: bool) -> Any:
-        """Open with as much address space as the system gives."""
-        while True:
-            try:
-                return lmdb.open(
-                    os.fspath(self.path),
-                    map_size=self._map_bytes,
-                    mode=0o600,  # K and V are as sensitive as the text
-                    create=create,
-                    max_readers=_MAX_READERS,
-                    max_dbs=_MAX_TABLES,
-                    lib_version=0,
-                )
-            except lmdb.MapResizedError:
-                continue
-            except lmdb.MemoryError:
-                if self._map_bytes <= _MIN_MAP_BYTES:
-                    raise
-                self._map_bytes //= 2
 
     def _close_lmdb(self) -> None:
         handle, self._lmdb, self._tables = self._lmdb, None, {}
@@ -280,8 +259,3 @@ class _MapIsFullError(Exception):
     def __init__(self, map_bytes: int) -> None:
         super().__init__(map_bytes)
         self.map_bytes = map_bytes
-
-
-def _default_map_bytes(path: Path) -> int:
-    folder = path if path.exists() else path.parent
-    return min(max(2 * shutil.disk_usage(folder).total, _MIN_MAP_BYTES), _MAX_DEFAULT_MAP_BYTES)

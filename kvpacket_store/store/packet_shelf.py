@@ -177,7 +177,7 @@ class PacketShelf:
             settle(tx, row)
             return len(staged)
 
-        return self._environment.write(action)
+        return self._environment.write(action, frees_space=True)
 
     def put_shared(self, record: PacketRecord) -> None:
         """Write or replace a packet that belongs to the store: an adapter's header, a preamble.

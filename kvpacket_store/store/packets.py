@@ -30,9 +30,6 @@ __all__ = [
     "write_packet",
 ]
 
-_PAGE_BYTES = 4096
-_TREE_PAGES_PER_PACKET = 12  # leaves and branches of three tables that a commit writes anew
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedPacket:
@@ -41,13 +38,6 @@ class PreparedPacket:
     manifest: PacketManifest
     manifest_row: bytes
     record: memoryview
-
-    @property
-    def incoming_bytes(self) -> int:
-        """What a commit may add to the file, whole pages."""
-        pages = -(-len(self.record) // _PAGE_BYTES) + self.manifest.num_chunks
-        pages += 1 + len(self.manifest_row) // _PAGE_BYTES
-        return (pages + _TREE_PAGES_PER_PACKET) * _PAGE_BYTES
 
 
 def prepare_packet(record: PacketRecord) -> PreparedPacket:
@@ -95,7 +85,6 @@ def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counter
 
     Nothing may be filed under ``key`` yet (see `delete_packet`).
     """
-    tx.require_room(packet.incoming_bytes)
     for index, chunk in enumerate(_chunks(packet)):
         tx.put(Table.CHUNKS, chunk_key(key, index), chunk)
     _put_manifest(tx, key, packet.manifest_row)

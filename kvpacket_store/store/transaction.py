@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvpacket_store.errors import StoreFullError
 from kvpacket_store.store.schema import Table
 
 __all__ = ["Transaction"]
-
-_RESERVE_SHARE = 16
-_MAX_RESERVE_BYTES = 1 << 20
 
 
 class Transaction:
@@ -23,21 +19,13 @@ class Transaction:
         Begun with ``buffers=True``.
     tables : mapping of Table to database handle
         All of them.
-    page_bytes : int
-        LMDB's page size.
-    limit_bytes : int or None
-        Most that ``data.mdb`` may grow to.
     """
 
-    __slots__ = ("_limit_bytes", "_page_bytes", "_tables", "_txn")
+    __slots__ = ("_tables", "_txn")
 
-    def __init__(
-        self, txn: Any, tables: Mapping[Table, Any], page_bytes: int, limit_bytes: int | None
-    ) -> None:
+    def __init__(self, txn: Any, tables: Mapping[Table, Any]) -> None:
         self._txn = txn
         self._tables = tables
-        self._page_bytes = page_bytes
-        self._limit_bytes = limit_bytes
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """Return a copy of the value, or None."""
@@ -109,32 +97,3 @@ class Transaction:
                 if not key.startswith(prefix):
                     return
                 yield key, value
-
-    def require_room(self, incoming_bytes: int) -> None:
-        """Refuse to go on where the byte cap would not hold what comes in.
-
-        Pages that this transaction frees do not count as free yet. A reserve is kept back, so that
-        a full store can still delete.
-
-        Raises
-        ------
-        StoreFullError
-            Delete documents, or raise the cap. Nothing of this transaction is kept.
-        """
-        if self._limit_bytes is None:
-            return
-        reserve_bytes = min(_MAX_RESERVE_BYTES, self._limit_bytes // _RESERVE_SHARE)
-        used_bytes = self._used_pages() * self._page_bytes
-        if used_bytes + incoming_bytes + reserve_bytes > self._limit_bytes:
-            raise StoreFullError(
-                f"the store's byte cap leaves {self._limit_bytes - used_bytes} bytes, "
-                f"{incoming_bytes} are needed beside a reserve of {reserve_bytes}; "
-                "delete documents, or make a store with a larger max_bytes"
-            )
-
-    def _used_pages(self) -> int:
-        """Count the pages that hold something, LMDB's own two apart from its free list."""
-        stats = [self._txn.stat(db) for db in self._tables.values()]
-        stats.append(self._txn.stat())
-        kinds = ("branch_pages", "leaf_pages", "overflow_pages")
-        return 2 + sum(int(stat[kind]) for stat in stats for kind in kinds)

@@ -1,6 +1,7 @@
 """A fork in the middle of everything: parent and child go on, each with a database of its own."""
 
 import os
+import signal
 import threading
 import traceback
 import warnings
@@ -32,6 +33,7 @@ def in_fork(action):
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
         pid = os.fork()
     if pid == 0:
+        signal.alarm(60)  # a child that hangs is a failure too
         try:
             action()
         except BaseException:

@@ -5,7 +5,7 @@ import lmdb
 import pytest
 
 from kvpacket_store.errors import DocumentError, StoreError
-from kvpacket_store.store import PacketStore, environment
+from kvpacket_store.store import PacketStore, database, environment
 from kvpacket_store.store.gate import Gate
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
@@ -60,11 +60,11 @@ def test_where_address_space_is_short_less_is_taken(tmp_path, monkeypatch):
             raise lmdb.MemoryError("mmap", 12)
         return really_open(path, map_size=map_size, **options)
 
-    monkeypatch.setattr(environment.lmdb, "open", short)
+    monkeypatch.setattr(database.lmdb, "open", short)
     with PacketStore.create(tmp_path / "s.kvps", make_meta(), map_bytes=1 << 24) as store:
         store.put_documents("n", [make_write("d", [make_record("a")])])
     assert asked[-3:] == [1 << 24, 1 << 23, 1 << 22]
-    monkeypatch.setattr(environment, "_MIN_MAP_BYTES", 1 << 23)
+    monkeypatch.setattr(database, "_MIN_MAP_BYTES", 1 << 23)
     with pytest.raises(StoreError, match="address space"):
         PacketStore.open(tmp_path / "s.kvps", map_bytes=1 << 23)
 
@@ -74,8 +74,8 @@ def test_a_map_that_cannot_grow_leaves_the_store_readable(store, monkeypatch):
     store.put_documents("n", [make_write("d", [record])])
     grow = environment.Environment._grow
 
-    def too_much(self, _):
-        grow(self, 1 << 50)  # no machine has that much address space
+    def too_much(self, *_):
+        grow(self, 1 << 50, 1 << 60)  # no machine has that much address space
 
     monkeypatch.setattr(environment.Environment, "_grow", too_much)
     with pytest.raises(StoreError, match="address space"):
