@@ -59,7 +59,6 @@ def test_exit_codes_say_whose_turn_it_is(kvps, tmp_path, smollm2_store):
     for expected, *arguments in (
         (1, "ask", tmp_path / "absent.kvps", "x"),
         (1, "ask", store, "x", "--docs", "no-such-document"),
-        (1, "delete", store, "no-such-document"),
         (2, "ingest", store, tmp_path / "absent"),
         (2, "frobnicate"),
         (2, "ask", store, "x", "--temperature", "warm"),

@@ -204,3 +204,14 @@ def test_statistics_add_up(store):
     assert stats.raw_bytes == stats.tokens * store.layout.bytes_per_token(store.kv_dtype)
     assert 0 < stats.bits_per_scalar["k"] <= 33
     assert len(stats.layers) == 4
+
+
+def test_listing_and_deleting_need_no_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from kvpacket_store.api import Store; import kvpacket_store.cli.main; "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
