@@ -20,8 +20,7 @@ from kvpacket_store.benchmarks.paragraphs import example_documents
 
 HERE = Path(__file__).parent
 STORE = HERE.parent / "demo.kvps"
-QUESTION = "What river was Petrela Castle built to guard?"
-QUESTION = "Who shares his office with the Victorian Premier's cabinet?"
+QUESTION = "Who wrote the political poem The Mask of Anarchy?"
 RUNS = 3
 console = Console(highlight=False)
 
