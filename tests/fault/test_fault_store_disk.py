@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,9 @@ def public_folder():
 def as_nobody(action):
     """Run ``action`` without any privilege; return what it returned, as text."""
     receive, send = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        pid = os.fork()
     if pid == 0:
         try:
             if os.geteuid() == 0:

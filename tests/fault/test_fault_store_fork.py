@@ -131,7 +131,9 @@ def test_a_fork_beside_an_endless_transaction_is_refused_in_the_child(store, mon
     holder = threading.Thread(target=hold)
     holder.start()
     inside.wait()
-    assert in_fork(child) == 0
-    stop.set()
-    holder.join()
+    try:
+        assert in_fork(child) == 0
+    finally:
+        stop.set()
+        holder.join()
     assert store.read_record("n", A.packet_key) == A.record

@@ -7,6 +7,8 @@ import time
 import pytest
 
 from kvpacket_store.store import PacketStore
+from kvpacket_store.store.database import open_database, open_tables
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 pytestmark = pytest.mark.fault
@@ -26,6 +28,8 @@ def finish(*children):
 SAME_DOCUMENTS = """
 import sys
 from kvpacket_store.store import PacketStore
+from kvpacket_store.store.database import open_database, open_tables
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_record, make_write
 
 with PacketStore.open(sys.argv[1], map_bytes=1 << 20) as store:
@@ -57,6 +61,8 @@ def test_two_processes_ingest_the_same_documents(tmp_path):
 UPSERT = """
 import sys
 from kvpacket_store.store import PacketStore
+from kvpacket_store.store.database import open_database, open_tables
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_record, make_write
 
 with PacketStore.open(sys.argv[1]) as store:
@@ -90,6 +96,8 @@ def test_a_reader_sees_one_version_or_the_next(tmp_path):
 GROW = """
 import sys
 from kvpacket_store.store import PacketStore
+from kvpacket_store.store.database import open_database, open_tables
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_record, make_write
 
 name, num_documents, num_bytes = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -100,6 +108,19 @@ with PacketStore.open(sys.argv[1], map_bytes=1 << 20) as store:
         earlier = make_record(f"{name} {i // 2}", num_bytes)
         assert store.read_record("n", earlier.packet_key) == earlier.record
 """
+
+
+def test_another_process_outgrows_the_map_while_it_is_being_opened(tmp_path):
+    path = tmp_path / "s.kvps"
+    PacketStore.create(path, make_meta(), map_bytes=1 << 20).close()
+    handle = open_database(path, 1 << 20, create=False)
+    try:
+        finish(start(GROW, path, "a", 4, 600_000))
+        tables = open_tables(handle, create=False)
+        with handle.begin(db=tables[Table.DOCUMENTS]) as txn:
+            assert txn.stat(tables[Table.DOCUMENTS])["entries"] == 4
+    finally:
+        handle.close()
 
 
 @pytest.mark.parametrize(
