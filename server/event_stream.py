@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi.sse import format_sse_event
@@ -46,19 +48,21 @@ class PieceStream(Response):
                     "headers": self.raw_headers,
                 }
             )
-            await self._send_pieces(first, work, send)
+            await _send_body(send, _events(first))
+            async with aclosing(_rest(work)) as bodies:
+                async for body in bodies:
+                    await _send_body(send, body)
         await _send_body(send, b"", more=False)
 
-    async def _send_pieces(self, first: Piece, work: Work[Piece], send: Send) -> None:
-        await _send_body(send, _events(first))
-        try:
-            async for piece in work:
-                await _send_body(send, _events(piece))
-        except OSError:  # the client is gone: there is nobody to tell
-            raise
-        except Exception as error:
-            log_own_fault(error)
-            await _send_body(send, _event(problem_of(error).to_dict(), "error"))
+
+async def _rest(work: Work[Piece]) -> AsyncGenerator[bytes, None]:
+    """Yield what follows the first piece; an error of the work is the last event."""
+    try:
+        async for piece in work:
+            yield _events(piece)
+    except Exception as error:
+        log_own_fault(error)
+        yield _event(problem_of(error).to_dict(), "error")
 
 
 async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -19,6 +20,7 @@ from .app import create_app
 
 __all__ = ["serve"]
 
+_log = logging.getLogger("uvicorn.error")  # despite its name, where uvicorn says what it does
 _LAST_PORT = 65_535
 
 
@@ -48,7 +50,9 @@ def serve(store_path: str | Path, host: str = "127.0.0.1", port: int = 8000) -> 
         _sigterm_as_interrupt(),
         suppress(KeyboardInterrupt),
     ):
-        uvicorn.Server(uvicorn.Config(create_app(store))).run(sockets=[listener])
+        server = uvicorn.Server(uvicorn.Config(create_app(store)))
+        _log.info("Serving %s on %s (Ctrl-C ends it)", store_path, _url(listener))
+        server.run(sockets=[listener])
 
 
 def _require_loopback(host: str) -> None:
@@ -74,6 +78,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         raise UsageError(f"cannot listen on {host} port {port}: {error}; take another") from error
     with listener:
         yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager

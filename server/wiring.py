@@ -81,7 +81,7 @@ class Services:
 def _warm_engine(store: Store) -> Engine:
     """Load everything that the first request would wait for."""
     engine = Engine(store)
-    engine.assemble("warm up", documents=[])
+    engine.assemble("warm up", documents=[], max_new_tokens=1)
     store.embedder.embed(["warm up"])
     return engine
 

@@ -38,8 +38,8 @@ def server(store_path):
 def url_of(process):
     """Return where the process says that it listens."""
     for line in process.stderr:
-        if found := re.search(r"running on .*?127\.0\.0\.1\D+(\d+)", line):
-            return f"http://127.0.0.1:{found[1]}"
+        if found := re.search(r"http://127\.0\.0\.1:[0-9]+", line):
+            return found[0]
     raise AssertionError("it ended without listening")
 
 

@@ -47,6 +47,7 @@ async def test_nothing_keeps_the_stream(client):
         (StoreLockedError("another process holds it"), 503, True),
         (CodecError("plane 3 of secret.bin"), 500, False),
         (ZeroDivisionError("secret"), 500, False),
+        (OSError("secret"), 500, False),
     ],
 )
 async def test_an_error_in_mid_stream_is_an_event(
