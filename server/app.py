@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastapi import FastAPI
 
 import kvpacket_store
-from kvpacket_store.api import Engine, Store
+from kvpacket_store.api import Store
 from kvpacket_store.errors import UsageError
 
 from . import routes_generate, routes_ingest, routes_process
@@ -13,6 +15,9 @@ from .body_limit import BodyLimit
 from .limits import ServerLimits
 from .problem_responses import answer_errors_with_problems
 from .wiring import lifespan_of
+
+if TYPE_CHECKING:
+    from kvpacket_store.api import Engine
 
 __all__ = ["create_app"]
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from kvpacket_store.api import Engine, Piece
+from kvpacket_store.api import Piece
 
 from .connection import work_while_connected
 from .event_stream import PieceStream
 from .schemas import GenerateRequest
 from .wiring import ServicesOfRequest
+
+if TYPE_CHECKING:
+    from kvpacket_store.api import Engine
 
 __all__ = ["router"]
 

@@ -6,15 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, FastAPI, Request
 
-from kvpacket_store.api import Engine, Store
+from kvpacket_store.api import Store
 from kvpacket_store.errors import KVPacketError, ModelError
 
 from .limits import ServerLimits
 from .worker import WorkerPool
+
+if TYPE_CHECKING:
+    from kvpacket_store.api import Engine
 
 __all__ = ["Services", "ServicesOfRequest", "lifespan_of"]
 
@@ -79,7 +82,9 @@ class Services:
 
 
 def _warm_engine(store: Store) -> Engine:
-    """Load everything that the first request would wait for."""
+    """Load everything that the first request would wait for, torch to begin with."""
+    from kvpacket_store.api import Engine
+
     engine = Engine(store)
     engine.assemble("warm up", documents=[], max_new_tokens=1)
     store.embedder.embed(["warm up"])

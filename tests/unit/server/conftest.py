@@ -39,22 +39,23 @@ class HashedEmbedder:
 class StepGate:
     """Holds every decoding step of a model until it is let through."""
 
-    def __init__(self, forward) -> None:
-        self._forward = forward
+    def __init__(self, row_step) -> None:
+        self._row_step = row_step
         self._entered = threading.Semaphore(0)
         self._passes = threading.Semaphore(0)
         self.is_open = False
         self.num_steps = 0
 
-    def forward(self, inputs, cache, **options):
-        is_step = isinstance(inputs, tuple) and len(inputs) == 1
-        if is_step and not self.is_open:
+    def row_step(self, cache):
+        step = self._row_step(cache)
+
+        def held(token_id):
             self.num_steps += 1
             self._entered.release()
-            assert self._passes.acquire(timeout=60), "the test forgot a step"
-        elif is_step:
-            self.num_steps += 1
-        return self._forward(inputs, cache, **options)
+            assert self.is_open or self._passes.acquire(timeout=60), "the test forgot a step"
+            return step(token_id)
+
+        return held
 
     async def reach_step(self, number: int) -> None:
         """Let steps through until decoding stands inside step ``number``."""
@@ -155,7 +156,7 @@ def new_client():
 @pytest.fixture
 def gate(model, monkeypatch):
     """The model decodes only as far as this lets it."""
-    gate = StepGate(model.forward)
-    monkeypatch.setattr(model, "forward", gate.forward)
+    gate = StepGate(model.row_step)
+    monkeypatch.setattr(model, "row_step", gate.row_step)
     yield gate
     gate.open()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -22,13 +24,15 @@ async def loading(store, new_client, monkeypatch):
     class Loading:
         outcome = None
 
+    real = kv.Engine
+
     def engine(of_store):
         assert go.wait(60)
         if Loading.outcome is not None:
             raise Loading.outcome
-        return kv.Engine(of_store)
+        return real(of_store)
 
-    monkeypatch.setattr("kvpacket_store._server.wiring.Engine", engine)
+    monkeypatch.setattr("kvpacket_store.api.Engine", engine)
     app = create_app(store)
     async with app.router.lifespan_context(app), new_client(app) as client:
         yield client, go, Loading
@@ -89,6 +93,11 @@ async def test_a_closed_store_is_not_ready(client, store):
     response = await client.get("/ready")
     assert response.status_code == 503
     assert "closed" in response.json()["detail"]
+
+
+def test_listening_waits_for_no_torch():
+    check = "import sys, kvpacket_store._server; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
 async def test_version_is_the_packages(client):
