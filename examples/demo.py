@@ -20,7 +20,7 @@ from kvpacket_store.benchmarks.paragraphs import example_documents
 
 HERE = Path(__file__).parent
 STORE = HERE.parent / "demo.kvps"
-QUESTION = "Who wrote the political poem The Mask of Anarchy?"
+QUESTION = "Who founded the Yuan dynasty?"
 RUNS = 3
 console = Console(highlight=False)
 

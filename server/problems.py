@@ -14,7 +14,7 @@ __all__ = ["BUSY_RETRY_AFTER_S", "Problem", "problem_of"]
 BUSY_RETRY_AFTER_S = 2
 _LOADING_RETRY_AFTER_S = 5
 _INTERNAL = "something went wrong inside; the server's log has more"
-_DAMAGED = "stored data is damaged; the server's log has more, and `kvps verify --repair` mends it"
+_DAMAGED = "stored data is damaged: `kvps doctor` names the documents; ingest them again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from kvpacket_store.api.selection import (
 )
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.text_answer import TextAnswer
-from kvpacket_store.errors import UsageError
+from kvpacket_store.errors import NotFoundError, UsageError
 from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.retrieve import Retriever
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kvpacket_store.models import SlotCache
 
 __all__ = ["Engine"]
+
+# Documents may be updated or deleted between their selection and the reading of their packets.
+_SELECTIONS = 8
 
 
 class Engine:
@@ -61,14 +64,17 @@ class Engine:
         with self._making_retriever:
             if self._retriever is None:
                 self._retriever = Retriever(
-                    self.store.packets, self.store.embedder, self.store.path / "index"
+                    self.store.packets,
+                    self.store.embedder,
+                    self.store.path / "index",
+                    wait_for_rebuild=True,  # what was acknowledged is found
                 )
             return self._retriever
 
     def generate(
         self,
         question: str,
-        documents: Iterable[str] | None = None,
+        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
@@ -82,8 +88,9 @@ class Engine:
         ----------
         question : str
             Control tokens in it stay text.
-        documents : iterable of str, optional
-            Ids, in prompt order; an empty one asks without documents. None retrieves.
+        documents : iterable, optional
+            Ids, in prompt order, for whole documents; ``(id, [segment numbers])`` for parts. An
+            empty one asks without documents. None retrieves.
         top_k : int, optional
             How many segments to retrieve (5).
         where : mapping, optional
@@ -119,7 +126,7 @@ class Engine:
     def stream(
         self,
         question: str,
-        documents: Iterable[str] | None = None,
+        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
@@ -135,16 +142,24 @@ class Engine:
         _require_question(question)
         clock = time.perf_counter()
         timings = Timings()
-        selected = self._select(question, documents, top_k, where, namespace)
-        timings.retrieve = 1e3 * (time.perf_counter() - clock)
-        assembled = self._assemble(namespace, selected, question, chosen, timings)
+        asked = list(documents) if documents is not None and not _is_one(documents) else documents
+        for attempt in range(_SELECTIONS):
+            started = time.perf_counter()
+            selected = self._select(question, asked, top_k, where, namespace)
+            timings.retrieve += 1e3 * (time.perf_counter() - started)
+            try:
+                assembled = self._assemble(namespace, selected, question, chosen, timings)
+                break
+            except NotFoundError:  # updated or deleted since it was selected: select again
+                if attempt == _SELECTIONS - 1:
+                    raise
         logits = first_logits(self.store, assembled, timings)
         return self._decode(assembled, logits, chosen, timings, clock, cancel)
 
     def assemble(
         self,
         question: str,
-        documents: Iterable[str] | None = None,
+        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
         *,
         top_k: int | None = None,
         namespace: str = DEFAULT_NAMESPACE,
@@ -166,12 +181,13 @@ class Engine:
     def _select(
         self,
         question: str,
-        documents: Iterable[str] | None,
+        documents: Iterable[str | tuple[str, Sequence[int]]] | None,
         top_k: int | None,
         where: Mapping[str, Any] | None,
         namespace: str,
     ) -> list[SelectedDocument]:
         if documents is None:
+            self.store.require_namespace(namespace)
             return select_by_question(
                 self.store,
                 self.retriever,
@@ -182,7 +198,7 @@ class Engine:
             )
         if top_k is not None or where is not None:
             raise UsageError("pass either documents, or top_k and where")
-        if isinstance(documents, str):
+        if _is_one(documents):
             raise UsageError("documents is a list of ids; put the one id into a list")
         return select_by_id(self.store, namespace, documents)
 
@@ -245,8 +261,14 @@ def _options(options: Mapping[str, Any]) -> GenerationOptions:
     if isinstance(chosen.get("stop"), str):
         chosen["stop"] = (chosen["stop"],)
     elif "stop" in chosen:
-        chosen["stop"] = tuple(chosen["stop"] or ())
+        stops = chosen["stop"] or ()
+        chosen["stop"] = tuple(stops) if isinstance(stops, Iterable) else (stops,)
     return GenerationOptions(**chosen)
+
+
+def _is_one(documents: object) -> bool:
+    """Whether this is one id, or nothing that can be gone through, instead of a list of ids."""
+    return isinstance(documents, str) or not isinstance(documents, Iterable)
 
 
 def _require_question(question: object) -> None:

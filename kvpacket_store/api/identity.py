@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kvpacket_store.errors import ModelMismatchError
 from kvpacket_store.types import ModelFingerprint
 
-__all__ = ["differing_fields", "require_same_model"]
+if TYPE_CHECKING:
+    from kvpacket_store.retrieve import SentenceEmbedder
+
+__all__ = ["differing_fields", "require_same_embedder", "require_same_model"]
 
 # The chat template decides how a question is asked, not what a packet holds.
 _PACKET_FIELDS = ("weights", "tokenizer", "config", "rope")
@@ -25,4 +29,13 @@ def require_same_model(fingerprint: ModelFingerprint, stored: Mapping[str, str],
         raise ModelMismatchError(
             f"model {name!r} is not the one that this store was made with: its "
             f"{', '.join(fields)} differ; use the original model, or ingest into a new store"
+        )
+
+
+def require_same_embedder(embedder: SentenceEmbedder, stored: str) -> None:
+    """Raise ModelMismatchError unless ``embedder`` made the store's vectors."""
+    if embedder.digest != stored:
+        raise ModelMismatchError(
+            f"embedder {embedder.name!r} is not the one that this store's segments were embedded "
+            "with; pass the original one, or ingest into a new store"
         )

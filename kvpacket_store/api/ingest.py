@@ -19,9 +19,9 @@ from kvpacket_store.api.ingest_writer import CommitWork, IngestWriter, PendingPa
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.errors import (
     CodecError,
+    ContextOverflowError,
     DocumentError,
     NotFoundError,
-    UsageError,
 )
 from kvpacket_store.store import DocumentManifest, SegmentRef
 from kvpacket_store.types import Document, Segment
@@ -78,6 +78,7 @@ class Ingest:
         self._pending: list[PendingPacket] = []
         self._pending_tokens = 0
         self._under_way: set[str] = set()
+        self._ids: set[str] = set()
         self._queue: queue.Queue[StageWork | CommitWork | None] = queue.Queue(_QUEUED_GROUPS)
         self._writer = IngestWriter(store, namespace, self._queue, self._report)
 
@@ -87,10 +88,12 @@ class Ingest:
         thread = threading.Thread(target=self._writer.run, name="kvps-ingest-writer", daemon=True)
         thread.start()
         try:
-            for item in documents:
-                self._take(item)
-                self._writer.raise_failure()
-            self._flush()
+            try:
+                for item in documents:
+                    self._take(item)
+                    self._writer.raise_failure()
+            finally:
+                self._flush()  # also where reading fails: what is prefilled is not lost
         finally:
             self._queue.put(None)
             thread.join()
@@ -106,11 +109,18 @@ class Ingest:
         try:
             if isinstance(item, Exception):
                 raise item
-            self._ingest(_checked(item))
-        except UsageError as error:  # the document's; a store's or model's error ends the run
+            self._ingest(self._once(_checked(item)))
+        except (DocumentError, ContextOverflowError) as error:  # any other error ends the run
             self._report.fail(str(document_id), getattr(error, "reason", str(error)))
         if self._progress:
             self._progress(IngestProgress(self._seen, self._report.tokens, str(document_id)))
+
+    def _once(self, document: Document) -> Document:
+        """Refuse a second document of one id: it would replace the first unseen."""
+        if document.id in self._ids:
+            raise DocumentError(document.id, "has the id of an earlier document of this ingest")
+        self._ids.add(document.id)
+        return document
 
     def _ingest(self, document: Document) -> None:
         known = self._known(document.id)
@@ -132,11 +142,16 @@ class Ingest:
             return self._store.packets.get_document(self._namespace, document_id)
         except NotFoundError:
             return None
+        except CodecError:  # a damaged row: the document in hand takes its place
+            if not self._dry_run:
+                self._store.packets.delete_document(self._namespace, document_id)
+            return None
 
     def _has_all(self, known: DocumentManifest) -> bool:
-        """Whether every packet is still there: one deleted behind our back is made again."""
-        return all(
-            self._store.packets.has_packet(self._namespace, key) for key in known.packet_keys
+        """Whether every packet and embedding is there: what is lost or damaged is made again."""
+        packets = self._store.packets
+        return packets.has_embeddings(self._namespace, known) and all(
+            packets.has_packet(self._namespace, key) for key in known.packet_keys
         )
 
     def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:
@@ -218,6 +233,8 @@ def metadata_hash(document: Document) -> str:
 
 def _checked(document: Document) -> Document:
     """Return the document if it can be filed; metadata becomes plain JSON."""
+    if not _is_document(document):
+        raise DocumentError(str(document)[:40], f"is a {type(document).__name__}, no Document")
     if not _is_text(document.id) or not 0 < len(document.id) <= _MAX_ID_CHARS:
         raise DocumentError(
             str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters"
@@ -231,7 +248,13 @@ def _checked(document: Document) -> Document:
         raise DocumentError(
             document.id, f"its metadata or id is not plain JSON: {error}"
         ) from error
-    return replace(document, metadata=plain)
+    # as for files: NUL goes, and what no UTF-8 can hold becomes U+FFFD
+    text = document.text.replace("\0", "").encode("utf-8", "replace").decode()
+    return replace(document, text=text, metadata=plain)
+
+
+def _is_document(value: object) -> bool:
+    return isinstance(value, Document)
 
 
 def _is_text(value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.codec import encode
+from kvpacket_store.errors import StoreFullError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord
 from kvpacket_store.types import TokenIds
@@ -123,8 +124,19 @@ class IngestWriter:
             )
             for manifest, embeddings in work.documents
         ]
-        self._store.packets.put_documents(self._namespace, writes)
+        try:
+            self._store.packets.put_documents(self._namespace, writes)
+        except StoreFullError:  # the group does not fit: as many of it as do
+            for write, is_update in zip(writes, work.are_updates, strict=True):
+                self._store.packets.put_documents(self._namespace, [write])
+                self._count(is_update)
+        else:
+            for is_update in work.are_updates:
+                self._count(is_update)
         self._forget_records()
-        updates = sum(work.are_updates)
-        self._report.documents.updated += updates
-        self._report.documents.added += len(work.are_updates) - updates
+
+    def _count(self, is_update: bool) -> None:
+        if is_update:
+            self._report.documents.updated += 1
+        else:
+            self._report.documents.added += 1

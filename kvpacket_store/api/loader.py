@@ -141,6 +141,10 @@ class PacketLoader:
             if prefiller.segment_key(token_ids) == key:
                 return token_ids
         manifest = self._store.packets.get_document(namespace, document_id)
+        if key not in manifest.packet_keys:
+            raise NotFoundError(
+                f"document {document_id!r} has changed and packet {key[:12]} is no longer its own"
+            )
         text = self._store.packets.document_text(namespace, document_id)
         document = Document(document_id, text, manifest.metadata)
         for segment in self._store.segments(document):

@@ -28,20 +28,42 @@ class SelectedDocument:
 
 
 def select_by_id(
-    store: Store, namespace: str, document_ids: Iterable[str]
+    store: Store, namespace: str, documents: Iterable[str | tuple[str, Sequence[int]]]
 ) -> list[SelectedDocument]:
-    """Take every segment of the documents, in the order asked for (a repeat is repeated).
+    """Take segments of the documents, in the order asked for (a repeat is repeated).
+
+    Parameters
+    ----------
+    documents : iterable
+        An id for a whole document, ``(id, [segment numbers])`` for a part of one.
 
     Raises
     ------
     NotFoundError
-        One of them is not in the namespace.
+        A document is not in the namespace, or has no such segment.
+    UsageError
+        Something else than that was passed.
     """
     selected = []
-    for document_id in document_ids:
+    for item in documents:
+        document_id, numbers = (item, None) if isinstance(item, str) else _part(item)
         manifest = store.packets.get_document(namespace, document_id)
-        selected.append(SelectedDocument(document_id, None, list(manifest.segments)))
+        count = len(manifest.segments)
+        if wrong := [n for n in numbers or () if not 0 <= n < count]:
+            raise NotFoundError(f"document {document_id!r} has {count} segments, not {wrong[0]}")
+        chosen = range(count) if numbers is None else numbers
+        selected.append(SelectedDocument(document_id, None, [manifest.segments[n] for n in chosen]))
     return selected
+
+
+def _part(item: object) -> tuple[str, list[int]]:
+    """Check ``(id, [segment numbers])``."""
+    match item:
+        case (str(document_id), [*numbers]):
+            whole = [n for n in numbers if isinstance(n, int)]
+            if len(whole) == len(numbers):
+                return document_id, whole
+    raise UsageError(f"documents has {item!r:.60}; pass ids, or (id, [segment numbers])")
 
 
 def select_by_question(
@@ -60,11 +82,15 @@ def select_by_question(
     UsageError
         ``top_k`` below 1, or a malformed filter.
     """
-    if top_k < 1:
-        raise UsageError(f"top_k is {top_k}; ask for at least 1")
+    if not _is_count(top_k):
+        raise UsageError(f"top_k is {top_k!r}; ask for a whole number of at least 1")
     keep = _metadata_test(store, namespace, where) if where else None
     hits = retriever.retrieve(question, namespace, top_k, keep)
     return _grouped(store, namespace, hits)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 1
 
 
 def _grouped(store: Store, namespace: str, hits: Sequence[Hit]) -> list[SelectedDocument]:

@@ -60,7 +60,7 @@ def _bits_by_layer(
             record = packets.read_record(manifest.namespace or "", manifest.packet_key, None)
             sizes = info(record)
         except (CodecError, NotFoundError):
-            continue  # damage is `verify`'s to report
+            continue  # damage is `doctor`'s to report
         k_bytes += np.array(sizes.k_bytes_by_layer)
         v_bytes += np.array(sizes.v_bytes_by_layer)
         scalars += int(np.prod(sizes.shape[1:]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvpacket_store.api.adapter_choice import choose_adapter, keep_adapter, kept_adapter
-from kvpacket_store.api.identity import require_same_model
+from kvpacket_store.api.identity import require_same_embedder, require_same_model
 from kvpacket_store.api.reports import (
     DocumentEntry,
     IngestReport,
@@ -64,6 +64,7 @@ class Store:
         self.path = path
         self._model = model
         self._embedder = embedder
+        self._has_checked_embedder = False
         self._loading = threading.RLock()
 
     @classmethod
@@ -123,6 +124,7 @@ class Store:
                 f"kv_dtype is {kv_dtype!r}; it is one of {', '.join(KVDtype)}"
             ) from None
         prefiller = Prefiller(loaded, chosen, dtype)
+        embedder = embedder or _default_embedder()
         meta = StoreMeta(
             model=_durable_name(loaded.name),
             fingerprint=loaded.fingerprint.to_dict(),
@@ -137,6 +139,7 @@ class Store:
             segment_tokens=segment_tokens,
             max_bytes=max_bytes,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            embedder=embedder.digest,
         )
         packets = PacketStore.create(path, meta)
         keep_adapter(chosen, Path(path))
@@ -223,12 +226,19 @@ class Store:
 
     @property
     def embedder(self) -> SentenceEmbedder:
-        """What turns segments and questions into vectors."""
+        """What turns segments and questions into vectors.
+
+        Raises
+        ------
+        ModelMismatchError
+            It is not the one that the store's segments were embedded with.
+        """
         with self._loading:
             if self._embedder is None:
-                from kvpacket_store.retrieve import MiniLMEmbedder
-
-                self._embedder = MiniLMEmbedder()
+                self._embedder = _default_embedder()
+            if not self._has_checked_embedder:
+                require_same_embedder(self._embedder, self.meta.embedder)
+                self._has_checked_embedder = True
             return self._embedder
 
     @cached_property
@@ -283,6 +293,9 @@ class Store:
         """
         from kvpacket_store.api.ingest import Ingest
 
+        if not _is_many(documents):
+            raise UsageError("pass documents as a list or another iterable of Document")
+        self._packets.count(namespace)  # a bad namespace, or a closed store, is the caller's
         return Ingest(self, namespace, dry_run=dry_run, progress=progress).run(documents)
 
     def list(
@@ -293,8 +306,10 @@ class Store:
         after: str | None = None,
     ) -> Listing:
         """Return a page of documents, ordered by id."""
-        if limit < 1:
-            raise UsageError(f"limit is {limit}; ask for at least 1")
+        if not _is_count(limit):
+            raise UsageError(f"limit is {limit!r}; ask for at least 1")
+        if namespace is not None:
+            self.require_namespace(namespace)
         manifests, following = self._packets.list_documents(namespace, limit, after)
         return Listing([self._entry(manifest) for manifest in manifests], following)
 
@@ -340,7 +355,14 @@ class Store:
 
     def stats(self, *, namespace: str | None = None) -> StatsReport:
         """Return sizes and bits per scalar of a namespace, or of the whole store."""
+        if namespace is not None:
+            self.require_namespace(namespace)
         return collect_statistics(self._packets, namespace, self.layout, self.kv_dtype)
+
+    def require_namespace(self, namespace: str) -> None:
+        """Raise NotFoundError where nobody has filed anything; the default one is always there."""
+        if namespace != DEFAULT_NAMESPACE and namespace not in self._packets.namespaces():
+            raise NotFoundError(f"no namespace {namespace!r} in {self.path}")
 
     def _entry(self, manifest: DocumentManifest) -> DocumentEntry:
         namespace = manifest.namespace or DEFAULT_NAMESPACE
@@ -365,6 +387,20 @@ def _load(model: str | Model) -> Model:
     from kvpacket_store.models import load_model
 
     return load_model(model)
+
+
+def _is_many(documents: object) -> bool:
+    return isinstance(documents, Iterable) and not isinstance(documents, str)
+
+
+def _is_count(limit: object) -> bool:
+    return isinstance(limit, int) and limit >= 1
+
+
+def _default_embedder() -> SentenceEmbedder:
+    from kvpacket_store.retrieve import MiniLMEmbedder
+
+    return MiniLMEmbedder()
 
 
 def _durable_name(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvpacket_store.cli.output import JSON_OPTION, NAMESPACE_OPTION, err, out, print_json
+from kvpacket_store.cli.output import JSON_OPTION, NAMESPACE_OPTION, err, out, plain, print_json
 from kvpacket_store.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def ask(
     """Answer a question from the store's packets."""
     if compressor is not None:
         raise UsageError("--compressor comes with verified decoding, in a later version")
+    if docs is not None and not docs.strip(","):
+        raise UsageError("--docs names no document; leave it out to retrieve")
     request: dict[str, Any] = {
         "documents": None if docs is None else [part for part in docs.split(",") if part],
         "top_k": top_k,
@@ -62,7 +64,7 @@ def _stream(engine: Engine, question: str, request: dict[str, Any]) -> Answer:
     """Print the answer as it comes."""
     answer = None
     for piece in engine.stream(question, **request):
-        out.print(piece.text, end="", markup=False)
+        out.print(plain(piece.text), end="")
         answer = piece.answer
     out.print()
     if answer is None:
@@ -76,7 +78,7 @@ def _tell(answer: Answer) -> None:
         score = "" if document.score is None else f"  {document.score:.3f}"
         tokens = sum(packet.tokens for packet in document.packets)
         tiers = ", ".join(sorted({packet.tier for packet in document.packets}))
-        err.print(f"  {document.id}{score}  {tokens} tokens from {tiers}", markup=False)
+        err.print(plain(f"  {document.id}{score}  {tokens} tokens from {tiers}"))
     usage, timings = answer.usage, answer.timings_ms
     first = 0.0 if timings.first_token is None else timings.first_token
     err.print(

@@ -8,9 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kvpacket_store.cli.output import JSON_OPTION, NAMESPACE_OPTION, err, out, print_json, table
+from kvpacket_store.cli.output import (
+    JSON_OPTION,
+    NAMESPACE_OPTION,
+    err,
+    out,
+    plain,
+    print_json,
+    table,
+)
 from kvpacket_store.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -70,7 +79,7 @@ def _progress_bar(*, quiet: bool) -> Iterator[Callable[[IngestProgress], None] |
                 completed=now.documents,
                 tokens=now.tokens,
                 rate=round(now.tokens / elapsed),
-                current=now.document_id[:40],
+                current=escape(now.document_id[:40]),
             )
 
         yield update
@@ -90,7 +99,7 @@ def _tell(report: IngestReport) -> None:
             f"(ratio {report.ratio:.2f})"
         )
     for failure in report.errors:
-        err.print(f"  {failure.id}: {failure.error}", markup=False)
+        err.print(plain(f"  {failure.id}: {failure.error}"))
 
 
 def list_documents(
@@ -113,7 +122,7 @@ def list_documents(
     ]
     out.print(table("", ["id", "tokens", "packets", "title"], rows))
     if page.next:
-        out.print(f"more: --after {page.next}", markup=False)
+        out.print(plain(f"more: --after {page.next}"))
 
 
 def show(
@@ -130,10 +139,12 @@ def show(
     if as_json:
         print_json(document)
         return
-    out.print(f"{document['id']}  {document['tokens']} tokens", markup=False)
-    rows = [[p["packet_key"], p["tokens"], p["stored_bytes"]] for p in document["packets"]]
-    out.print(table("", ["packet", "tokens", "stored bytes"], rows))
-    out.print(document["text"], markup=False)
+    out.print(plain(f"{document['id']}  {document['tokens']} tokens"))
+    for packet in document["packets"]:
+        out.print(
+            f"{packet['packet_key']}  {packet['tokens']} tokens, {packet['stored_bytes']} bytes"
+        )
+    out.print(plain(document["text"]))
 
 
 def delete(
@@ -158,7 +169,7 @@ def delete(
     else:
         out.print(f"{len(deleted)} deleted")
     for document_id in absent:
-        err.print(f"kvps: no document {document_id!r} in {namespace!r}", markup=False)
+        err.print(plain(f"kvps: no document {document_id!r} in {namespace!r}"))
     if absent:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -37,6 +38,9 @@ def main() -> None:
     # Progress bars of the model library are not ours to show.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a narrow terminal shows ?, it does not fail
     try:
         app()  # exits by itself: 0, 2 for usage, 130 where interrupted
     except KVPacketError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from types import UnionType
 
 from kvpacket_store.errors import UsageError
 
@@ -17,6 +18,11 @@ CONSISTENCIES = ("packet", "recompute")
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError(f"{name} is {value!r}; it is one of {', '.join(allowed)}")
+
+
+def _typed(name: str, value: object, kind: type | UnionType) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r}; it is a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,11 @@ class GenerationOptions:
     consistency: str = "packet"
 
     def __post_init__(self) -> None:
+        _typed("max_new_tokens", self.max_new_tokens, int)
+        _typed("temperature", self.temperature, int | float)
+        _typed("seed", self.seed, int | None)
+        if not all(isinstance(stop, str) for stop in self.stop):
+            raise UsageError(f"stop is {self.stop!r}; it is a string or a list of strings")
         if self.max_new_tokens < 1:
             raise UsageError(f"max_new_tokens is {self.max_new_tokens}; ask for at least 1")
         if not isfinite(self.temperature) or self.temperature < 0:

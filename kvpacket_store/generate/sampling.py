@@ -45,6 +45,8 @@ class Sampler:
         if self.seed is not None:
             bits = np.random.Philox(key=self.seed, counter=[0, 0, 0, position])
             noise = np.random.Generator(bits).gumbel(size=scores.shape[0])
-            scores = scores.cpu().double() / self.temperature + torch.from_numpy(noise)
+            # the largest becomes 0: no temperature, however small, can overflow
+            scores = (scores - scores.max()).cpu().double() / self.temperature
+            scores += torch.from_numpy(noise)
         # argmax may return any of several equal maxima; the lowest id is the promise
         return int((scores == scores.max()).nonzero()[0])

@@ -54,6 +54,7 @@ class KVPacketRetriever(BaseRetriever):
             text = packets.document_text(self.namespace, hit.document_id)
             extra = {
                 "document_id": hit.document_id,
+                "segment": hit.segment_index,
                 "packet_key": hit.packet_key,
                 "score": hit.score,
             }
@@ -152,7 +153,7 @@ class ChatKVPacket(BaseChatModel):
             **extra,
         }
         if request.get("documents") is not None:
-            request["documents"] = _document_ids(request["documents"])
+            request["documents"] = _parts(request["documents"])
         return request
 
     def _response_metadata(self, answer: Answer) -> dict[str, Any]:
@@ -173,10 +174,20 @@ def _question(messages: Sequence[BaseMessage]) -> str:
     return messages[0].text
 
 
-def _document_ids(documents: Sequence[str | LCDocument]) -> list[str]:
-    """Return ids, each once, in order."""
-    ids = [d if isinstance(d, str) else str(d.metadata["document_id"]) for d in documents]
-    return list(dict.fromkeys(ids))
+def _parts(documents: Sequence[str | LCDocument]) -> list[str | tuple[str, list[int]]]:
+    """Return whole documents for ids, and of retrieved ones the segments that were retrieved."""
+    parts: list[str | tuple[str, list[int]]] = []
+    segments: dict[str, list[int]] = {}
+    for document in documents:
+        if isinstance(document, str):
+            parts.append(document)
+            continue
+        document_id = str(document.metadata["document_id"])
+        if document_id not in segments:
+            segments[document_id] = []
+            parts.append((document_id, segments[document_id]))
+        segments[document_id].append(int(document.metadata["segment"]))
+    return parts
 
 
 def _usage(answer: Answer) -> UsageMetadata:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import xxhash
 
-from kvpacket_store.errors import CorruptRecordError, DocumentError
+from kvpacket_store.errors import DocumentError
 from kvpacket_store.store.document_ids import document_id_of
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.schema import Table, embedding_key, packet_bytes
@@ -17,6 +17,7 @@ __all__ = [
     "EmbeddingRow",
     "delete_embeddings",
     "every_embedding",
+    "has_embeddings",
     "is_embedding_of",
     "prepare_embeddings",
     "write_embeddings",
@@ -73,21 +74,24 @@ def delete_embeddings(tx: Transaction, document: bytes) -> None:
 def every_embedding(tx: Transaction, namespace_id: int) -> Iterator[EmbeddingRow]:
     """Yield a namespace's embeddings, each document's segments in order.
 
-    Raises
-    ------
-    CorruptRecordError
-        A row does not match its checksum; ingest that document again.
+    A damaged row is left out: its segment is not retrieved until its document is ingested again,
+    which is better than nothing being retrieved. `has_embeddings` and `check` name it.
     """
     prefix = namespace_id.to_bytes(4, "big")
     for key, row in tx.scan(Table.EMBEDDINGS, prefix=prefix):
-        document_id, segment_index = document_id_of(tx, key[:-4]), int.from_bytes(key[-4:], "big")
         packet_key = row[_CHECKSUM_BYTES:_HEAD_BYTES].hex()
-        if not is_embedding_of(row, packet_key):
-            raise CorruptRecordError(
-                f"document {document_id!r}: the embedding of segment {segment_index} is damaged "
-                "in the store; ingest the document again"
-            )
-        yield document_id, segment_index, packet_key, row[_HEAD_BYTES:]
+        if is_embedding_of(row, packet_key):
+            document_id = document_id_of(tx, key[:-4])
+            yield document_id, int.from_bytes(key[-4:], "big"), packet_key, row[_HEAD_BYTES:]
+
+
+def has_embeddings(tx: Transaction, document: bytes, packet_keys: Sequence[str]) -> bool:
+    """Say whether a document has a whole embedding for each of its segments."""
+    rows = (tx.get(Table.EMBEDDINGS, embedding_key(document, i)) for i in range(len(packet_keys)))
+    return all(
+        row is not None and is_embedding_of(row, key)
+        for row, key in zip(rows, packet_keys, strict=True)
+    )
 
 
 def is_embedding_of(row: bytes, packet_key: str) -> bool:

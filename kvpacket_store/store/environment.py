@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from kvpacket_store.errors import StoreError, StoreFullError, UsageError
+from kvpacket_store.errors import StoreCorruptError, StoreError, StoreFullError, UsageError
 from kvpacket_store.store.database import default_map_bytes, open_database, open_tables
 from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.store.gate import Gate
@@ -230,11 +230,23 @@ class Environment:
     def _open_lmdb(self, create: bool) -> None:
         self._lmdb = open_database(self.path, self._map_bytes, create)
         try:
+            self._require_whole_file()
             self._tables = open_tables(self._lmdb, create)
             self._page_bytes = self._lmdb.stat()["psize"]
         except BaseException:
             self._close_lmdb()
             raise
+
+    def _require_whole_file(self) -> None:
+        """Refuse a file that was cut: touching a page that is not there kills the process."""
+        pages = self._lmdb.info()["last_pgno"] + 1
+        needed_bytes = pages * self._lmdb.stat()["psize"]
+        file_bytes = (self.path / "data.mdb").stat().st_size
+        if file_bytes < needed_bytes:
+            raise StoreCorruptError(
+                f"store {self.path}: data.mdb has {file_bytes} bytes where {needed_bytes} are in "
+                "use; it was cut. Restore it from a copy, or ingest into a new store"
+            )
 
     def _close_lmdb(self) -> None:
         handle, self._lmdb, self._tables = self._lmdb, None, {}

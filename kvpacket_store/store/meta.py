@@ -44,6 +44,8 @@ class StoreMeta:
         Most that the folder may take on disk; None: no limit of ours.
     created_at : str
         ISO 8601.
+    embedder : str
+        Digest of what embedded its segments; vectors of another one mean nothing beside them.
     format_version : int
         Of the store's layout on disk.
     """
@@ -61,6 +63,7 @@ class StoreMeta:
     segment_tokens: int
     max_bytes: int | None
     created_at: str
+    embedder: str = ""
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:

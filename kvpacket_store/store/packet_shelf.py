@@ -113,7 +113,7 @@ class PacketShelf:
         Raises
         ------
         CorruptRecordError
-            A manifest is damaged; run `kvps verify`.
+            A manifest is damaged; ingest its document again.
         """
         with self._environment.read() as tx:
             if namespace is None:

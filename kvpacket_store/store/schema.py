@@ -30,7 +30,7 @@ import enum
 import hashlib
 import re
 
-from kvpacket_store.errors import DocumentError, UsageError
+from kvpacket_store.errors import CorruptRecordError, DocumentError, UsageError
 
 __all__ = [
     "CHUNK_BYTES",
@@ -105,7 +105,12 @@ def verbatim_text(key: bytes) -> str | None:
     >>> verbatim_text(text_key("a/b.md")), verbatim_text(text_key("x" * 1000))
     ('a/b.md', None)
     """
-    return None if b"\xff" in key else key.decode("utf-8", "surrogatepass")
+    try:
+        return None if b"\xff" in key else key.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(
+            f"a key of the store is no text ({error}); ingest what `kvps doctor` names again"
+        ) from error
 
 
 def namespace_key(name: str) -> bytes:

@@ -19,3 +19,17 @@ def load(name):
 def test_the_langchain_example_answers(smollm2_store):
     question = "Who wrote the political poem The Mask of Anarchy?"
     assert "Shelley" in load("langchain_answer").answer(str(smollm2_store.path), question)
+
+
+@pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*attention mask.*")
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    code = readme.partition("```python\n")[2].partition("```")[0]
+    assert "Store.create" in code
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert "Alps" in names["answer"].text
+    assert names["answer"].usage.cached_tokens > 0
+    names["store"].close()

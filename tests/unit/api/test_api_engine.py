@@ -166,7 +166,9 @@ def test_a_deleted_document_disappears_from_answers_at_once(engine):
 
 
 def test_another_namespace_sees_nothing(engine):
-    assert engine.generate(QUESTION, namespace="other", **LONG).documents == []
+    engine.store.ingest([Document("own", "Something else.")], namespace="other")
+    found = engine.generate(QUESTION, namespace="other", **LONG).documents
+    assert [d.id for d in found] == ["own"]
     with pytest.raises(NotFoundError):
         engine.generate(QUESTION, documents=["rhine"], namespace="other")
 
@@ -308,3 +310,17 @@ def test_a_swapped_adapter_file_is_refused(new_store, tmp_path, tiny_model):
         pytest.raises(ModelMismatchError, match="not the adapter"),
     ):
         _ = store.adapter
+
+
+def test_vectors_of_another_embedder_are_refused(new_store, tmp_path, tiny_model, word_embedder):
+    from kvpacket_store.api import Store
+
+    new_store().close()
+    word_embedder.digest = "6" * 64
+    with (
+        Store.open(
+            tmp_path / "store.kvps", model=tiny_model("llama"), embedder=word_embedder
+        ) as store,
+        pytest.raises(ModelMismatchError, match="embedder 'words'"),
+    ):
+        _ = store.embedder

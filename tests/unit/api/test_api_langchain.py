@@ -38,6 +38,25 @@ def test_from_a_retriever_to_an_answer(engine):
     assert message.response_metadata["finish_reason"] == "length"
 
 
+def test_only_the_retrieved_segments_are_asked(new_store):
+    store = new_store(segment_tokens=32)
+    text = "\n\n".join(f"Paragraph {i} is here." for i in range(20))
+    store.ingest([Document("novel", text)])
+    engine = Engine(store)
+    documents = KVPacketRetriever(engine=engine, k=2).invoke("Paragraph 7")
+    message = ChatKVPacket(engine=engine, max_tokens=2).invoke(
+        "Paragraph 7", documents=documents, ignore_eos=True
+    )
+    direct = engine.generate(
+        "Paragraph 7",
+        documents=[("novel", [d.metadata["segment"] for d in documents])],
+        max_new_tokens=2,
+        ignore_eos=True,
+    )
+    assert message.content == direct.text
+    assert message.usage_metadata["input_tokens"] == direct.usage.prompt_tokens
+
+
 def test_streaming_adds_up_to_the_same_message(engine):
     chat = ChatKVPacket(engine=engine, max_tokens=8)
     whole = chat.invoke(QUESTION, documents=["rhine"], ignore_eos=True)
