@@ -18,7 +18,7 @@ __all__ = ["Baseline", "fastest_baseline", "load_baseline"]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _ATTENTIONS = ("sdpa", "eager")
-_PROBE_TOKENS = 384
+_PROBE_TOKENS = 160
 
 
 @dataclass(slots=True)
@@ -59,8 +59,8 @@ def fastest_baseline(name: str, probe: TokenIds) -> Baseline:
     best: tuple[float, str, str] | None = None
     for dtype, attention in itertools.product(_DTYPES, _ATTENTIONS):
         candidate = load_baseline(name, dtype, attention)
-        candidate.prefill_ms(probe[:_PROBE_TOKENS])
-        elapsed = min(candidate.prefill_ms(probe[:_PROBE_TOKENS]) for _ in range(2))
+        candidate.prefill_ms(probe[:_PROBE_TOKENS])  # the first is not counted
+        elapsed = candidate.prefill_ms(probe[:_PROBE_TOKENS])
         if best is None or elapsed < best[0]:
             best = (elapsed, dtype, attention)
     assert best is not None  # noqa: S101 - the product above is not empty

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from kvpacket_store import __version__
 from kvpacket_store.cli import ask, bench, doctor, documents, init, serve
 from kvpacket_store.cli.output import fail
 from kvpacket_store.errors import KVPacketError
@@ -21,6 +23,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kvps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    del version  # its callback has answered
+
+
 app.command("init")(init.init)
 app.command("ingest")(documents.ingest)
 app.command("ask")(ask.ask)

@@ -70,8 +70,8 @@ def test_documents_two_and_three_skip_prefill_in_any_order(engine, monkeypatch):
     for ids in (["rhine", "elbe", "oxygen"], ["oxygen", "rhine", "elbe"]):
         rows.clear()
         engine.generate(QUESTION, documents=ids, **LONG)
-        assert rows[0] == len(engine.prompt.question_ids(QUESTION))
-        assert set(rows[1:]) == {1}
+        # the question in one forward; single rows go their own way and are one each by nature
+        assert rows == [len(engine.prompt.question_ids(QUESTION))]
 
 
 def test_four_equal_requests_give_four_equal_answers_and_so_does_a_fresh_engine(engine):

@@ -130,8 +130,28 @@ def test_no_packet_one_packet_and_repeated_packets_assemble(model):
         assert torch.isfinite(model.forward(QUESTION, cache)).all()
 
 
-@pytest.mark.parametrize("delta", [0, 1, 300])
+@pytest.mark.parametrize("delta", [1, 300])
 def test_rope_shift_is_close_to_direct_prefill_at_the_offset(any_model, delta):
+    """Reference: the model prefills the same tokens alone, told that they stand at the offset.
+
+    RoPE attention looks at differences of positions alone, so every layer's keys are those of
+    position 0, rotated on; fp32, four layers.
+    """
+    tokens, count = torch.tensor([SEGMENTS[0]]), len(SEGMENTS[0])
+    at_zero, direct = any_model.new_cache(count), any_model.new_cache(count)
+    decoder = any_model.hf.get_decoder()
+    for cache, start in ((at_zero, 0), (direct, delta)):
+        positions = torch.arange(start, start + count)[None]
+        decoder(input_ids=tokens, position_ids=positions, cache=cache, use_cache=True)
+    for layer in range(any_model.layout.num_layers):
+        rotary = any_model.rotaries[any_model.layout.layers[layer].rope]
+        shifted = rope_shift(at_zero.k_slots[layer], delta, rotary.inv_freq)
+        bound = 2e-3 * float(direct.k_slots[layer].abs().max())
+        assert (shifted - direct.k_slots[layer]).abs().max() < bound
+
+
+@pytest.mark.parametrize("delta", [0, 1, 300])
+def test_rope_shift_is_close_to_the_models_own_rotation(any_model, delta):
     """Reference: the model's own rotation of the same keys at position + delta, fp32."""
     k, _ = any_model.capture(SEGMENTS[0], any_model.new_cache(40))
     count = k.shape[2]
