@@ -1,6 +1,8 @@
 """Time to first token from packets on disk, beside a full prefill of the same prompt."""
 
 import argparse
+import json
+import sys
 
 from _report import report
 
@@ -14,5 +16,10 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     report(
         "ttft",
-        measure_ttft(arguments.model, runs=arguments.runs, contexts=arguments.contexts),
+        measure_ttft(
+            arguments.model,
+            runs=arguments.runs,
+            contexts=arguments.contexts,
+            on_row=lambda row: print(json.dumps(row), file=sys.stderr, flush=True),
+        ),
     )

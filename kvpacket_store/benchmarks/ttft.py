@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ def measure_ttft(
     runs: int = 5,
     contexts: Sequence[int] = CONTEXT_TOKENS,
     data: Path | None = None,
+    on_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Measure pairs, one after the other, and report medians.
 
@@ -41,7 +42,10 @@ def measure_ttft(
         store.ingest(documents)
         prompts = [documents_of(store, documents, tokens) for tokens in contexts]
         baseline = fastest_baseline(model, joint_ids(store, prompts[0]))
-        rows = [_row(store, chosen, baseline, runs) for chosen in prompts]
+        rows = []
+        for chosen in prompts:
+            rows.append(_row(store, chosen, baseline, runs))
+            on_row(rows[-1])  # a long context takes minutes: show what is there
         setting = {"codec": store.meta.codec, "kv_dtype": store.meta.kv_dtype}
     return {"machine": machine(), "file_cache": "warm", "runs": runs, **setting, "rows": rows}
 
