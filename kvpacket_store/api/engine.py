@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvpacket_store.api.answer import Answer, DecodeInfo, Piece, Timings, Usage
+from kvpacket_store.api.answer import Answer, Piece, Timings
 from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
+from kvpacket_store.api.request import (
+    checked_options,
+    finish_reason,
+    finished_answer,
+    is_one,
+    require_question,
+)
 from kvpacket_store.api.selection import (
     DEFAULT_TOP_K,
     SelectedDocument,
@@ -138,11 +145,11 @@ class Engine:
 
         Closing the iterator stops decoding.
         """
-        chosen = _options(options)
-        _require_question(question)
+        chosen = checked_options(options)
+        require_question(question)
         clock = time.perf_counter()
         timings = Timings()
-        asked = list(documents) if documents is not None and not _is_one(documents) else documents
+        asked = list(documents) if documents is not None and not is_one(documents) else documents
         for attempt in range(_SELECTIONS):
             started = time.perf_counter()
             selected = self._select(question, asked, top_k, where, namespace)
@@ -170,7 +177,7 @@ class Engine:
         ``model.generate(input_ids, past_key_values=cache)`` then runs the question alone. Ids at
         soft-token positions are placeholders: their K and V are in the cache.
         """
-        _require_question(question)
+        require_question(question)
         selected = self._select(question, documents, top_k, None, namespace)
         assembled = self._assembler.assemble(
             namespace, selected, question, max_new_tokens=max_new_tokens, timings=Timings()
@@ -198,7 +205,7 @@ class Engine:
             )
         if top_k is not None or where is not None:
             raise UsageError("pass either documents, or top_k and where")
-        if _is_one(documents):
+        if is_one(documents):
             raise UsageError("documents is a list of ids; put the one id into a list")
         return select_by_id(self.store, namespace, documents)
 
@@ -248,67 +255,5 @@ class Engine:
                 break
         rest = text.finish()
         timings.total = 1e3 * (time.perf_counter() - clock)
-        finish = _finish_reason(text, options)
-        yield Piece(rest, _answer(assembled, text, options, sampler, timings, finish))
-
-
-def _options(options: Mapping[str, Any]) -> GenerationOptions:
-    """Check options at the door; an unknown name is the caller's mistake, not a TypeError."""
-    unknown = set(options) - set(GenerationOptions.__dataclass_fields__)
-    if unknown:
-        raise UsageError(f"unknown options: {', '.join(sorted(unknown))}")
-    chosen = dict(options)
-    if isinstance(chosen.get("stop"), str):
-        chosen["stop"] = (chosen["stop"],)
-    elif "stop" in chosen:
-        stops = chosen["stop"] or ()
-        chosen["stop"] = tuple(stops) if isinstance(stops, Iterable) else (stops,)
-    return GenerationOptions(**chosen)
-
-
-def _is_one(documents: object) -> bool:
-    """Whether this is one id, or nothing that can be gone through, instead of a list of ids."""
-    return isinstance(documents, str) or not isinstance(documents, Iterable)
-
-
-def _require_question(question: object) -> None:
-    if not isinstance(question, str) or not question.strip():
-        raise UsageError("the question is empty; ask something")
-
-
-def _finish_reason(text: TextAnswer, options: GenerationOptions) -> str:
-    if text.stopped or len(text.token_ids) < options.max_new_tokens:
-        return "stop"
-    return "length"
-
-
-def _answer(
-    assembled: Assembled,
-    text: TextAnswer,
-    options: GenerationOptions,
-    sampler: Sampler,
-    timings: Timings,
-    finish_reason: str,
-) -> Answer:
-    usage = Usage(
-        prompt_tokens=assembled.prompt_tokens,
-        cached_tokens=assembled.cached_tokens,
-        adapter_tokens=assembled.adapter_tokens,
-        completion_tokens=len(text.token_ids),
-    )
-    decode = DecodeInfo(
-        mode="full",
-        exactness=options.exactness,
-        pinned=True,
-        seed=sampler.seed,
-        finish_reason=finish_reason,
-    )
-    return Answer(
-        text=text.text,
-        token_ids=text.token_ids,
-        documents=assembled.documents,
-        usage=usage,
-        timings_ms=timings,
-        decode=decode,
-        fallbacks=assembled.fallbacks,
-    )
+        finish = finish_reason(text, options)
+        yield Piece(rest, finished_answer(assembled, text, options, sampler, timings, finish))
