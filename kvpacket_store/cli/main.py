@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -52,8 +54,18 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 
 
+def _collect_rarely() -> None:
+    """Spare the garbage collector the two million objects that imports leave behind.
+
+    Collecting among them takes 3 of the 14 s that ``kvps ask`` took, and 1.5 s more at exit.
+    """
+    gc.set_threshold(200_000, 20, 50)
+    atexit.register(gc.freeze)
+
+
 def main() -> None:
     """Run ``kvps``; the process ends with the contract's exit code."""
+    _collect_rarely()
     # Progress bars of the model library are not ours to show.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
