@@ -22,7 +22,6 @@ from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.benchmarks.paragraphs import example_documents
 from kvpacket_store.models.presets import preset_folder
 
-
 BARE = """
 from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({folder!r})
