@@ -23,6 +23,7 @@ turn it is, and ``exit_code`` is what ``kvps`` returns for it.
     │   ├── StoreLockedError           3  another process holds what is needed
     │   ├── StoreFullError             3  disk or byte cap reached; nothing was lost
     │   └── StoreCorruptError          4  the store's structure does not hold
+    ├── BundleError                    4  a bundle is damaged, cut or larger than the limits
     └── CancelledError                 1  the caller cancelled the request
 """
 
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 __all__ = [
     "AdapterError",
+    "BundleError",
     "CancelledError",
     "CodecError",
     "ContextOverflowError",
@@ -150,6 +152,12 @@ class StoreFullError(StoreError):
 
 class StoreCorruptError(StoreError):
     """The structure of the store does not hold; run ``kvps doctor`` and restore or re-ingest."""
+
+
+class BundleError(KVPacketError):
+    """A bundle is damaged, cut or larger than the limits; copy or export it again."""
+
+    exit_code = 4
 
 
 class CancelledError(KVPacketError):

@@ -29,6 +29,7 @@ STATUS = {
     errors.StoreLockedError: 503,
     errors.StoreFullError: 507,
     errors.StoreCorruptError: 500,
+    errors.BundleError: 500,
     errors.CancelledError: 499,
     asyncio.QueueFull: 503,
     RuntimeError: 500,
