@@ -1,55 +1,101 @@
-"""Promise: a process killed while it writes a snapshot leaves the old one, the new one, or none."""
+"""A process killed while it writes a snapshot leaves the old one, the new one, or none.
+
+Whatever it leaves, searches name what the store holds: the store commits first, the snapshot bears
+the generation that it was made from, and any other one is built again.
+"""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import random
+import runpy
+import signal
 import time
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from kvpacket_store.retrieve.snapshot import SnapshotKey, load_snapshot
+from kvpacket_store.store import PacketStore
+from kvpacket_store.store.synthetic import make_meta
 
 pytestmark = pytest.mark.fault
 
-WRITER = """
-import sys
-from itertools import count
-from pathlib import Path
-from types import SimpleNamespace
-import numpy as np
-from kvpacket_store.retrieve import PacketIndex
-from kvpacket_store.retrieve.snapshot import SnapshotKey, save_snapshot
-
-eye = np.eye(64, dtype="<f4")
-indexes = []
-for parity in (0, 1):
-    rows = [(f"parity{parity}", n, "k", eye[n % 64].tobytes()) for n in range(2000 + parity)]
-    source = SimpleNamespace(iter_embeddings=lambda namespace, rows=rows: iter(rows))
-    indexes.append(PacketIndex.build(source, "ns", 64))
-for generation in count():
-    key = SnapshotKey("ns", generation % 2, "e", 64)
-    save_snapshot(Path(sys.argv[1]), key, indexes[generation % 2])
-    print(generation, flush=True)
-"""
+KILLS = 10
+MANY_KILLS = 200
+WORK = runpy.run_path(str(Path(__file__).with_name("snapshot_work.py")))
 
 
-def test_a_killed_writer_leaves_a_whole_snapshot(tmp_path):
-    kills = 8
+@pytest.fixture
+def path(tmp_path):
+    PacketStore.create(tmp_path / "s.kvps", make_meta()).close()
+    return tmp_path / "s.kvps"
+
+
+def require_in_step(path):
+    with PacketStore.open(path) as store:
+        WORK["require_in_step"](store)
+        assert store.check(deep=True) == []
+
+
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.slow)])
+def test_searches_keep_step_with_the_store_after_a_kill(path, start_work, kills):
     for seed in range(kills):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE
-        )
-        assert writer.stdout.readline() == b"0\n"
-        time.sleep(np.random.default_rng(seed).uniform(0, 0.05))
-        writer.kill()
-        writer.wait()
-        writer.stdout.close()
-        loaded = {
-            parity: load_snapshot(tmp_path, SnapshotKey("ns", parity, "e", 64)) for parity in (0, 1)
-        }
-        (parity,) = [parity for parity, index in loaded.items() if index is not None]
-        assert len(loaded[parity]) == 2000 + parity
-        assert loaded[parity].ids.document_ids == (f"parity{parity}",)
-        assert loaded[parity].faiss_index.ntotal == len(loaded[parity].ids)
+        rng = random.Random(seed)
+        child, connection = start_work("snapshot_work.py", path, 1000 * seed)
+        for _ in range(rng.randint(1, 5)):
+            connection.recv()
+        time.sleep(rng.uniform(0, 0.02))
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        try:
+            require_in_step(path)
+        except BaseException as error:
+            error.add_note(f"kill with seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize("point", ["written", "synced", "renamed"])
+def test_killed_between_the_commit_and_the_snapshot(path, start_work, point, has_snapshot):
+    """Written but not synced, synced but not renamed, renamed but the folder not synced."""
+    if has_snapshot:
+        with PacketStore.open(path) as store:
+            WORK["change"](store, 0)
+            WORK["require_in_step"](store)
+    child, connection = start_work("snapshot_work.py", path, 1, point)
+    assert connection.recv() == 1
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    leftovers = list((path / "index").glob("*.tmp"))
+    assert len(leftovers) == (point != "renamed")
+    require_in_step(path)
+    assert len(list((path / "index").glob("*.index"))) == 1
+    if point != "renamed":
+        assert not set(leftovers) & set((path / "index").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros", "zeros at the end", "stale", "empty"])
+def test_a_snapshot_whose_writes_were_lost_is_built_again(path, damage):
+    """Power loss: any prefix, or zeros, in the place of what was never synced."""
+    with PacketStore.open(path) as store:
+        for number in range(3):
+            WORK["change"](store, number)
+        WORK["require_in_step"](store)
+        (snapshot,) = (path / "index").glob("*.index")
+        whole = snapshot.read_bytes()
+        if damage == "stale":  # the rename was lost: the one before is still there
+            WORK["change"](store, 4)
+    states = {
+        "cut": [whole[:end] for end in range(1, len(whole), 7)],
+        "zeros": [bytes(len(whole))],
+        "zeros at the end": [
+            whole[:end].ljust(len(whole), b"\0") for end in range(0, len(whole), 64)
+        ],
+        "stale": [whole],
+        "empty": [b""],
+    }[damage]
+    with PacketStore.open(path) as store:
+        for state in states:
+            snapshot.write_bytes(state)
+            WORK["require_in_step"](store)
+        assert snapshot.read_bytes() != states[-1]
