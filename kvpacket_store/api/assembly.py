@@ -13,7 +13,9 @@ from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacke
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.selection import SelectedDocument
 from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
-from kvpacket_store.models import PromptFormat, SlotCache
+from kvpacket_store.memory import MemoryTier
+from kvpacket_store.models import PromptFormat, SlotCache, raise_if_cancelled
+from kvpacket_store.prefill import BodyKV
 from kvpacket_store.types import TokenIds
 
 if TYPE_CHECKING:
@@ -40,10 +42,10 @@ class Assembled:
 class Assembler:
     """Builds prompts for one store and prompt format."""
 
-    def __init__(self, store: Store, prompt: PromptFormat) -> None:
+    def __init__(self, store: Store, prompt: PromptFormat, memory: MemoryTier[BodyKV]) -> None:
         self._store = store
         self._prompt = prompt
-        self._loader = PacketLoader(store)
+        self._loader = PacketLoader(store, memory)
 
     def assemble(
         self,
@@ -161,6 +163,7 @@ class Assembler:
     ) -> UsedDocument:
         used = []
         for ref in document.segments:
+            raise_if_cancelled()
             loaded = self._loader.body(namespace, ref.packet_key, document.id)
             timings.load += loaded.load_ms
             timings.decode += loaded.decode_ms

@@ -15,20 +15,15 @@ from kvpacket_store.api.request import (
     checked_options,
     finish_reason,
     finished_answer,
-    is_one,
-    require_question,
 )
-from kvpacket_store.api.selection import (
-    DEFAULT_TOP_K,
-    SelectedDocument,
-    select_by_id,
-    select_by_question,
-)
+from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.text_answer import TextAnswer
-from kvpacket_store.errors import NotFoundError, UsageError
+from kvpacket_store.errors import NotFoundError
 from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
-from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat
+from kvpacket_store.memory import MemoryTier
+from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
+from kvpacket_store.prefill import BodyKV
 from kvpacket_store.retrieve import Retriever
 
 if TYPE_CHECKING:
@@ -38,6 +33,7 @@ __all__ = ["Engine"]
 
 # Documents may be updated or deleted between their selection and the reading of their packets.
 _SELECTIONS = 8
+DEFAULT_MEMORY_BYTES = 1 << 30
 
 
 class Engine:
@@ -49,6 +45,8 @@ class Engine:
         Open. Its model is loaded here if it is not yet.
     system_prompt : str
         Governs every answer; it is in the preamble, which no document sees.
+    memory_bytes : int
+        Most that decoded packets may take in RAM between requests; 0 keeps none.
 
     Examples
     --------
@@ -58,10 +56,17 @@ class Engine:
         print(engine.generate("Who proved it?", documents=["a"]).text)
     """
 
-    def __init__(self, store: Store, *, system_prompt: str = DEFAULT_SYSTEM_PROMPT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        system_prompt: str = DEFAULT_SYSTEM_PROMPT,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
-        self._assembler = Assembler(store, self.prompt)
+        self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
+        self._assembler = Assembler(store, self.prompt, self.memory)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
 
@@ -146,21 +151,12 @@ class Engine:
         Closing the iterator stops decoding.
         """
         chosen = checked_options(options)
-        require_question(question)
+        query = Query(question, documents, top_k, where, namespace)
         clock = time.perf_counter()
         timings = Timings()
-        asked = list(documents) if documents is not None and not is_one(documents) else documents
-        for attempt in range(_SELECTIONS):
-            started = time.perf_counter()
-            selected = self._select(question, asked, top_k, where, namespace)
-            timings.retrieve += 1e3 * (time.perf_counter() - started)
-            try:
-                assembled = self._assemble(namespace, selected, question, chosen, timings)
-                break
-            except NotFoundError:  # updated or deleted since it was selected: select again
-                if attempt == _SELECTIONS - 1:
-                    raise
-        logits = first_logits(self.store, assembled, timings)
+        with cancellable(cancel):
+            assembled = self._prepare(query, chosen, timings)
+            logits = first_logits(self.store, assembled, timings)
         return self._decode(assembled, logits, chosen, timings, clock, cancel)
 
     def assemble(
@@ -177,52 +173,47 @@ class Engine:
         ``model.generate(input_ids, past_key_values=cache)`` then runs the question alone. Ids at
         soft-token positions are placeholders: their K and V are in the cache.
         """
-        require_question(question)
-        selected = self._select(question, documents, top_k, None, namespace)
+        query = Query(question, documents, top_k, None, namespace)
         assembled = self._assembler.assemble(
-            namespace, selected, question, max_new_tokens=max_new_tokens, timings=Timings()
+            namespace,
+            select(self.store, query, lambda: self.retriever),
+            question,
+            max_new_tokens=max_new_tokens,
+            timings=Timings(),
         )
         ids = torch.tensor([assembled.prompt_token_ids], device=self.store.model.device)
         return assembled.cache, ids
 
-    def _select(
-        self,
-        question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None,
-        top_k: int | None,
-        where: Mapping[str, Any] | None,
-        namespace: str,
-    ) -> list[SelectedDocument]:
-        if documents is None:
-            self.store.require_namespace(namespace)
-            return select_by_question(
-                self.store,
-                self.retriever,
-                namespace,
-                question,
-                top_k=DEFAULT_TOP_K if top_k is None else top_k,
-                where=where,
-            )
-        if top_k is not None or where is not None:
-            raise UsageError("pass either documents, or top_k and where")
-        if is_one(documents):
-            raise UsageError("documents is a list of ids; put the one id into a list")
-        return select_by_id(self.store, namespace, documents)
+    def _prepare(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
+        """Select and assemble; again where a document changed between the two."""
+        for attempt in range(_SELECTIONS):
+            started = time.perf_counter()
+            selected = select(self.store, query, lambda: self.retriever)
+            timings.retrieve += 1e3 * (time.perf_counter() - started)
+            try:
+                return self._assemble(query, selected, options, timings)
+            except NotFoundError:
+                if attempt == _SELECTIONS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _assemble(
         self,
-        namespace: str,
-        selected: list[SelectedDocument],
-        question: str,
+        query: Query,
+        selected: Sequence[SelectedDocument],
         options: GenerationOptions,
         timings: Timings,
     ) -> Assembled:
         if options.consistency == "recompute":
             return self._assembler.joint(
-                namespace, selected, question, max_new_tokens=options.max_new_tokens
+                query.namespace, selected, query.question, max_new_tokens=options.max_new_tokens
             )
         return self._assembler.assemble(
-            namespace, selected, question, max_new_tokens=options.max_new_tokens, timings=timings
+            query.namespace,
+            selected,
+            query.question,
+            max_new_tokens=options.max_new_tokens,
+            timings=timings,
         )
 
     def _decode(

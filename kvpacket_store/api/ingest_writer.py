@@ -6,10 +6,9 @@ import queue
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvpacket_store.api.records import make_record
 from kvpacket_store.api.reports import IngestReport
-from kvpacket_store.codec import encode
 from kvpacket_store.errors import StoreFullError
-from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord
 from kvpacket_store.types import TokenIds
 
@@ -96,21 +95,12 @@ class IngestWriter:
             self._commit(work)
 
     def _encode(self, packet: PendingPacket) -> None:
-        body = packet.body
-        record = encode(body.k, body.v, kv_dtype=self._store.kv_dtype, level=self._store.meta.codec)
-        self._records[packet.packet_key] = PacketRecord(
-            packet_key=packet.packet_key,
-            record=record,
-            token_ids=packet.token_ids,
-            positions=int(body.k.shape[2]),
-            raw_bytes=body.k.nbytes + body.v.nbytes,
-            kv_digest=kv_digest(body.k, body.v),
-            engine=self._store.prefiller.engine,
-        )
-        self._record_bytes += len(record)
+        record = make_record(self._store, packet.packet_key, packet.token_ids, packet.body)
+        self._records[packet.packet_key] = record
+        self._record_bytes += len(record.record)
         self._report.packets.added += 1
-        self._report.raw_bytes += body.k.nbytes + body.v.nbytes
-        self._report.stored_bytes += len(record)
+        self._report.raw_bytes += record.raw_bytes
+        self._report.stored_bytes += len(record.record)
 
     def _forget_records(self) -> None:
         self._records, self._record_bytes = {}, 0

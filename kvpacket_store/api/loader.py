@@ -1,4 +1,4 @@
-"""A packet key → K and V. What cannot be used is prefilled again from its token ids."""
+"""A packet key → K and V, from memory or disk; what is unusable is prefilled again from tokens."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvpacket_store.codec import decode, encode
+from kvpacket_store.api.records import make_record
+from kvpacket_store.codec import decode
 from kvpacket_store.errors import CodecError, KVPacketError, NotFoundError, StoreCorruptError
-from kvpacket_store.packet import Packet, kv_digest, packet_key
+from kvpacket_store.memory import MemoryTier
+from kvpacket_store.packet import Packet, packet_key
 from kvpacket_store.prefill import BodyKV
-from kvpacket_store.store import PacketRecord
+from kvpacket_store.store import PacketManifest
 from kvpacket_store.types import Document, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
 __all__ = ["LoadedBody", "PacketLoader"]
+
+_UNUSABLE = (CodecError, NotFoundError, StoreCorruptError)
 
 
 @dataclass(slots=True)
@@ -48,15 +52,25 @@ class LoadedBody:
 
 
 class PacketLoader:
-    """Loads bodies (segment and trailer) and what all packets share: header and preamble."""
+    """Loads bodies (segment and trailer) and what all packets share: header and preamble.
 
-    def __init__(self, store: Store) -> None:
+    Parameters
+    ----------
+    store : Store
+        Where the packets are.
+    memory : MemoryTier, optional
+        Keeps bodies between calls. What it holds counts only while the store's manifest names the
+        same K and V for the same tokens, so it is never ahead of the store, nor behind it.
+    """
+
+    def __init__(self, store: Store, memory: MemoryTier[BodyKV] | None = None) -> None:
         self._store = store
+        self._memory: MemoryTier[BodyKV] = memory or MemoryTier(max_bytes=0)
         self._shared: dict[str, BodyKV] = {}
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
-        loaded = self._read(namespace, key)
+        loaded = self._read(namespace, self._manifest(namespace, key))
         header, adapter = self.header(), self._store.adapter
         return Packet(
             key=key,
@@ -76,10 +90,23 @@ class PacketLoader:
         StoreCorruptError
             Neither the record nor its token ids nor the document's text can be read.
         """
+        started = time.perf_counter()
         try:
-            return self._read(namespace, key)
-        except (CodecError, NotFoundError, StoreCorruptError) as error:
+            manifest = self._manifest(namespace, key)
+        except _UNUSABLE as error:
             return self._prefill_again(namespace, key, document_id, str(error))
+        fresh: list[LoadedBody] = []
+
+        def load() -> BodyKV:
+            fresh.append(self._read_or_prefill(namespace, manifest, document_id))
+            return fresh[0].body
+
+        identity = (namespace, key, manifest.kv_digest, manifest.token_ids)
+        body, _ = self._memory.get(identity, load)
+        if fresh:
+            return fresh[0]
+        elapsed = 1e3 * (time.perf_counter() - started)
+        return LoadedBody(key, manifest.token_ids, body, "ram", load_ms=elapsed)
 
     def header(self) -> BodyKV:
         """Return the adapter's header, stored once per store."""
@@ -97,13 +124,26 @@ class PacketLoader:
         body = self._shared_body(key, token_ids, lambda: prefiller.preamble(token_ids))
         return body, is_cached
 
-    def _read(self, namespace: str, key: str) -> LoadedBody:
-        started = time.perf_counter()
+    def _manifest(self, namespace: str, key: str) -> PacketManifest:
+        """Return what the store says of a packet, if it is this model's packet of these tokens."""
         manifest = self._store.packets.get_manifest(namespace, key)
         if self._store.prefiller.segment_key(manifest.token_ids) != key:
             raise NotFoundError(
                 f"packet {key[:12]} was made from other tokens, another model or another adapter"
             )
+        return manifest
+
+    def _read_or_prefill(
+        self, namespace: str, manifest: PacketManifest, document_id: str
+    ) -> LoadedBody:
+        try:
+            return self._read(namespace, manifest)
+        except _UNUSABLE as error:
+            return self._prefill_again(namespace, manifest.packet_key, document_id, str(error))
+
+    def _read(self, namespace: str, manifest: PacketManifest) -> LoadedBody:
+        started = time.perf_counter()
+        key = manifest.packet_key
         record = self._store.packets.read_record(namespace, key, manifest.token_ids)
         read = time.perf_counter()
         k, v = decode(record)
@@ -136,7 +176,7 @@ class PacketLoader:
     def token_ids(self, namespace: str, key: str, document_id: str) -> TokenIds:
         """Return the packet's tokens from its manifest, else from the document's text."""
         prefiller = self._store.prefiller
-        with contextlib.suppress(CodecError, NotFoundError, StoreCorruptError):
+        with contextlib.suppress(*_UNUSABLE):
             token_ids = self._store.packets.get_manifest(namespace, key).token_ids
             if prefiller.segment_key(token_ids) == key:
                 return token_ids
@@ -158,19 +198,8 @@ class PacketLoader:
     def _repair(self, namespace: str, key: str, token_ids: TokenIds, body: BodyKV) -> None:
         """Put the packet back; an answer does not depend on whether that works."""
         with contextlib.suppress(KVPacketError):
-            self._store.packets.replace_record(namespace, self._record(key, token_ids, body))
-
-    def _record(self, key: str, token_ids: TokenIds, body: BodyKV) -> PacketRecord:
-        store = self._store
-        return PacketRecord(
-            packet_key=key,
-            record=encode(body.k, body.v, kv_dtype=store.kv_dtype, level=store.meta.codec),
-            token_ids=token_ids,
-            positions=int(body.k.shape[2]),
-            raw_bytes=body.k.nbytes + body.v.nbytes,
-            kv_digest=kv_digest(body.k, body.v),
-            engine=store.prefiller.engine,
-        )
+            record = make_record(self._store, key, token_ids, body)
+            self._store.packets.replace_record(namespace, record)
 
     def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:
         """Return a body that the whole store shares; make and keep it where it is not there."""
@@ -178,9 +207,9 @@ class PacketLoader:
             return self._shared[key]
         try:
             body = BodyKV(*decode(self._store.packets.read_shared(key)))
-        except (CodecError, NotFoundError, StoreCorruptError):
+        except _UNUSABLE:
             body = make()
             with contextlib.suppress(KVPacketError):
-                self._store.packets.put_shared(self._record(key, token_ids, body))
+                self._store.packets.put_shared(make_record(self._store, key, token_ids, body))
         self._shared[key] = body
         return body

@@ -11,7 +11,7 @@ from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
 from kvpacket_store.generate import GenerationOptions, Sampler
 
-__all__ = ["checked_options", "finish_reason", "finished_answer", "is_one", "require_question"]
+__all__ = ["checked_options", "finish_reason", "finished_answer"]
 
 
 def checked_options(options: Mapping[str, Any]) -> GenerationOptions:
@@ -26,17 +26,6 @@ def checked_options(options: Mapping[str, Any]) -> GenerationOptions:
         stops = chosen["stop"] or ()
         chosen["stop"] = tuple(stops) if isinstance(stops, Iterable) else (stops,)
     return GenerationOptions(**chosen)
-
-
-def is_one(documents: object) -> bool:
-    """Whether this is one id, or nothing that can be gone through, instead of a list of ids."""
-    return isinstance(documents, str) or not isinstance(documents, Iterable)
-
-
-def require_question(question: object) -> None:
-    """Refuse a question that asks nothing."""
-    if not isinstance(question, str) or not question.strip():
-        raise UsageError("the question is empty; ask something")
 
 
 def finish_reason(text: TextAnswer, options: GenerationOptions) -> str:

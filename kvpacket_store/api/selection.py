@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kvpacket_store.api.arguments import is_count, is_one, says_something
 from kvpacket_store.errors import NotFoundError, UsageError
 from kvpacket_store.store import SegmentRef
 
@@ -13,9 +14,49 @@ if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
     from kvpacket_store.retrieve import Hit, Retriever
 
-__all__ = ["DEFAULT_TOP_K", "SelectedDocument", "select_by_id", "select_by_question"]
+__all__ = ["DEFAULT_TOP_K", "Query", "SelectedDocument", "select"]
 
 DEFAULT_TOP_K = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, and which documents are to answer it.
+
+    Parameters
+    ----------
+    question : str
+        Not blank.
+    documents : iterable or None
+        Ids, or ``(id, [segment numbers])``; None retrieves.
+    top_k, where : optional
+        How many segments to retrieve, and the metadata that their documents must have.
+    namespace : str
+        Whose documents.
+
+    Raises
+    ------
+    UsageError
+        The question is empty, or what is asked for does not go together.
+    """
+
+    question: str
+    documents: Iterable[str | tuple[str, Sequence[int]]] | None
+    top_k: int | None
+    where: Mapping[str, Any] | None
+    namespace: str
+
+    def __post_init__(self) -> None:
+        if not says_something(self.question):
+            raise UsageError("the question is empty; ask something")
+        if self.documents is None:
+            return
+        if self.top_k is not None or self.where is not None:
+            raise UsageError("pass either documents, or top_k and where")
+        if is_one(self.documents):
+            raise UsageError("documents is a list of ids; put the one id into a list")
+        # read once: it may be an iterator, and selecting may have to be done again
+        object.__setattr__(self, "documents", tuple(self.documents))
 
 
 @dataclass(slots=True)
@@ -27,7 +68,17 @@ class SelectedDocument:
     segments: list[SegmentRef] = field(default_factory=list)
 
 
-def select_by_id(
+def select(
+    store: Store, query: Query, retriever: Callable[[], Retriever]
+) -> list[SelectedDocument]:
+    """Return what goes into the prompt; the retriever is made only if it is needed."""
+    if query.documents is not None:
+        return _select_by_id(store, query.namespace, query.documents)
+    store.require_namespace(query.namespace)
+    return _select_by_question(store, retriever(), query)
+
+
+def _select_by_id(
     store: Store, namespace: str, documents: Iterable[str | tuple[str, Sequence[int]]]
 ) -> list[SelectedDocument]:
     """Take segments of the documents, in the order asked for (a repeat is repeated).
@@ -66,31 +117,20 @@ def _part(item: object) -> tuple[str, list[int]]:
     raise UsageError(f"documents has {item!r:.60}; pass ids, or (id, [segment numbers])")
 
 
-def select_by_question(
-    store: Store,
-    retriever: Retriever,
-    namespace: str,
-    question: str,
-    *,
-    top_k: int,
-    where: Mapping[str, Any] | None = None,
-) -> list[SelectedDocument]:
-    """Retrieve the ``top_k`` best segments and group them by document, best document first.
+def _select_by_question(store: Store, retriever: Retriever, query: Query) -> list[SelectedDocument]:
+    """Retrieve the best segments and group them by document, best document first.
 
     Raises
     ------
     UsageError
         ``top_k`` below 1, or a malformed filter.
     """
-    if not _is_count(top_k):
+    top_k = DEFAULT_TOP_K if query.top_k is None else query.top_k
+    if not is_count(top_k):
         raise UsageError(f"top_k is {top_k!r}; ask for a whole number of at least 1")
-    keep = _metadata_test(store, namespace, where) if where else None
-    hits = retriever.retrieve(question, namespace, top_k, keep)
-    return _grouped(store, namespace, hits)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 1
+    keep = _metadata_test(store, query.namespace, query.where) if query.where else None
+    hits = retriever.retrieve(query.question, query.namespace, top_k, keep)
+    return _grouped(store, query.namespace, hits)
 
 
 def _grouped(store: Store, namespace: str, hits: Sequence[Hit]) -> list[SelectedDocument]:

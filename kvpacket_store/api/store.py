@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from kvpacket_store.api.adapter_choice import choose_adapter, keep_adapter, kept_adapter
+from kvpacket_store.api.adapter_choice import kept_adapter
+from kvpacket_store.api.arguments import is_one
+from kvpacket_store.api.catalogue import DEFAULT_NAMESPACE, Catalogue
 from kvpacket_store.api.identity import require_same_embedder, require_same_model
-from kvpacket_store.api.reports import (
-    DocumentEntry,
-    IngestReport,
-    Listing,
-    PacketEntry,
-    StatsReport,
-)
-from kvpacket_store.api.statistics import collect_statistics
-from kvpacket_store.errors import LevelUnavailableError, NotFoundError, UsageError
-from kvpacket_store.store import DocumentManifest, PacketStore, StoreMeta
-from kvpacket_store.types import Document, KVDtype, KVLayout, LayerLayout, Segment
+from kvpacket_store.api.reports import IngestReport
+from kvpacket_store.errors import NotFoundError, UsageError
+from kvpacket_store.store import PacketStore
+from kvpacket_store.types import Document, KVDtype, Segment
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
@@ -32,14 +25,10 @@ if TYPE_CHECKING:
     from kvpacket_store.prefill import Prefiller
     from kvpacket_store.retrieve import SentenceEmbedder
 
-__all__ = ["Store"]
-
-DEFAULT_NAMESPACE = "default"
-_LEVELS_HERE = ("raw", "fast")
-_LEVELS_TO_COME = ("linear", "spec")
+__all__ = ["DEFAULT_NAMESPACE", "Store"]
 
 
-class Store:
+class Store(Catalogue):
     """A document store of packets. Make one with `create` or `open`; use it as a context.
 
     Torch and the model are loaded when something needs them: `list`, `stats` and `delete` do not.
@@ -107,42 +96,21 @@ class Store:
         UsageError, ModelError
             Something is there already, or the model cannot be used; see the message.
         """
-        _require_level(codec, layers)
-        loaded = _load(model)
-        loaded.check_taps()
-        if not 16 <= segment_tokens <= loaded.max_positions // 2:
-            raise UsageError(
-                f"segment_tokens is {segment_tokens}; take 16 to {loaded.max_positions // 2}"
-            )
-        chosen = choose_adapter(adapter, int(loaded.embedding.weight.shape[1]))
-        from kvpacket_store.prefill import PREFILL_RECIPE, Prefiller
+        from kvpacket_store.api.creation import create_packet_store, load
 
-        try:
-            dtype = KVDtype(kv_dtype) if kv_dtype is not None else loaded.kv_dtype
-        except ValueError:
-            raise UsageError(
-                f"kv_dtype is {kv_dtype!r}; it is one of {', '.join(KVDtype)}"
-            ) from None
-        prefiller = Prefiller(loaded, chosen, dtype)
+        loaded = load(model)
         embedder = embedder or _default_embedder()
-        meta = StoreMeta(
-            model=_durable_name(loaded.name),
-            fingerprint=loaded.fingerprint.to_dict(),
-            layout=loaded.layout.to_dict(),
-            rope=tuple(rotary.spec.to_dict() for rotary in loaded.rotaries.values()),
-            adapter=None if chosen.is_none else chosen.name,
-            adapter_digest=chosen.digest,
+        packets = create_packet_store(
+            Path(path),
+            loaded,
+            adapter=adapter,
             codec=codec,
-            layers=1,
-            kv_dtype=prefiller.kv_dtype.value,
-            recipe=PREFILL_RECIPE,
-            segment_tokens=segment_tokens,
+            layers=layers,
+            kv_dtype=kv_dtype,
             max_bytes=max_bytes,
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            embedder=embedder.digest,
+            segment_tokens=segment_tokens,
+            embedder_digest=embedder.digest,
         )
-        packets = PacketStore.create(path, meta)
-        keep_adapter(chosen, Path(path))
         return cls(packets, Path(path), model=loaded, embedder=embedder)
 
     @classmethod
@@ -182,33 +150,6 @@ class Store:
         self.close()
 
     @property
-    def meta(self) -> StoreMeta:
-        """What the store was made for."""
-        return self._packets.meta
-
-    @property
-    def packets(self) -> PacketStore:
-        """The room below: records as bytes."""
-        return self._packets
-
-    @property
-    def kv_dtype(self) -> KVDtype:
-        """What its packets hold."""
-        return KVDtype(self.meta.kv_dtype)
-
-    @cached_property
-    def layout(self) -> KVLayout:
-        """Shape of its packets' K and V."""
-        stored = dict(self.meta.layout)
-        stored["layers"] = tuple(LayerLayout(**layer) for layer in stored["layers"])
-        return KVLayout(**stored)
-
-    @property
-    def codec_pack(self) -> None:
-        """The codec pack of the store's model; levels ``raw`` and ``fast`` have none."""
-        return
-
-    @property
     def model(self) -> Model:
         """The store's model, loaded once.
 
@@ -219,7 +160,9 @@ class Store:
         """
         with self._loading:
             if self._model is None:
-                loaded = _load(self.meta.model)
+                from kvpacket_store.models import load_model
+
+                loaded = load_model(self.meta.model)
                 require_same_model(loaded.fingerprint, self.meta.fingerprint, loaded.name)
                 self._model = loaded
             return self._model
@@ -293,44 +236,10 @@ class Store:
         """
         from kvpacket_store.api.ingest import Ingest
 
-        if not _is_many(documents):
+        if is_one(documents):
             raise UsageError("pass documents as a list or another iterable of Document")
         self._packets.count(namespace)  # a bad namespace, or a closed store, is the caller's
         return Ingest(self, namespace, dry_run=dry_run, progress=progress).run(documents)
-
-    def list(
-        self,
-        *,
-        namespace: str | None = DEFAULT_NAMESPACE,
-        limit: int = 100,
-        after: str | None = None,
-    ) -> Listing:
-        """Return a page of documents, ordered by id."""
-        if not _is_count(limit):
-            raise UsageError(f"limit is {limit!r}; ask for at least 1")
-        if namespace is not None:
-            self.require_namespace(namespace)
-        manifests, following = self._packets.list_documents(namespace, limit, after)
-        return Listing([self._entry(manifest) for manifest in manifests], following)
-
-    def show(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> dict[str, Any]:
-        """Return one document: its entry, text and content hash."""
-        manifest = self._packets.get_document(namespace, document_id)
-        return {
-            **self._entry(manifest).to_dict(),
-            "content_hash": manifest.content_hash,
-            "text": self._packets.document_text(namespace, document_id),
-        }
-
-    def delete(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        """Delete a document; packets that no other document of the namespace shares go with it.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such document in the namespace.
-        """
-        self._packets.delete_document(namespace, document_id)
 
     def packet(
         self, document_id: str, *, index: int = 0, namespace: str = DEFAULT_NAMESPACE
@@ -353,67 +262,8 @@ class Store:
             )
         return PacketLoader(self).packet(namespace, manifest.segments[index].packet_key)
 
-    def stats(self, *, namespace: str | None = None) -> StatsReport:
-        """Return sizes and bits per scalar of a namespace, or of the whole store."""
-        if namespace is not None:
-            self.require_namespace(namespace)
-        return collect_statistics(self._packets, namespace, self.layout, self.kv_dtype)
-
-    def require_namespace(self, namespace: str) -> None:
-        """Raise NotFoundError where nobody has filed anything; the default one is always there."""
-        if namespace != DEFAULT_NAMESPACE and namespace not in self._packets.namespaces():
-            raise NotFoundError(f"no namespace {namespace!r} in {self.path}")
-
-    def _entry(self, manifest: DocumentManifest) -> DocumentEntry:
-        namespace = manifest.namespace or DEFAULT_NAMESPACE
-        packets = [
-            PacketEntry(ref.packet_key, ref.tokens, self._stored_bytes(namespace, ref.packet_key))
-            for ref in manifest.segments
-        ]
-        return DocumentEntry(
-            manifest.id, namespace, manifest.tokens, packets, dict(manifest.metadata)
-        )
-
-    def _stored_bytes(self, namespace: str, packet_key: str) -> int | None:
-        try:
-            return self._packets.get_manifest(namespace, packet_key).stored_bytes
-        except NotFoundError:
-            return None
-
-
-def _load(model: str | Model) -> Model:
-    if not isinstance(model, str):
-        return model
-    from kvpacket_store.models import load_model
-
-    return load_model(model)
-
-
-def _is_many(documents: object) -> bool:
-    return isinstance(documents, Iterable) and not isinstance(documents, str)
-
-
-def _is_count(limit: object) -> bool:
-    return isinstance(limit, int) and limit >= 1
-
 
 def _default_embedder() -> SentenceEmbedder:
     from kvpacket_store.retrieve import MiniLMEmbedder
 
     return MiniLMEmbedder()
-
-
-def _durable_name(name: str) -> str:
-    """Return a folder as an absolute path: the store may be opened from elsewhere."""
-    return str(Path(name).resolve()) if os.sep in name and Path(name).is_dir() else name
-
-
-def _require_level(codec: str, layers: int | None) -> None:
-    if codec in _LEVELS_TO_COME:
-        raise LevelUnavailableError(
-            f"codec level {codec!r} comes with a later version; take {' or '.join(_LEVELS_HERE)}"
-        )
-    if codec not in _LEVELS_HERE:
-        raise UsageError(f"codec level {codec!r} is unknown; take {' or '.join(_LEVELS_HERE)}")
-    if layers not in (None, 1):
-        raise UsageError(f"codec level {codec!r} has 1 layer, {layers} were asked for")

@@ -41,9 +41,9 @@ def measure_ttft(
         documents = example_documents(data)
         store.ingest(documents)
         prompts = [documents_of(store, documents, tokens) for tokens in contexts]
-        baseline = fastest_baseline(model, joint_ids(store, prompts[0]))
         rows = []
         for chosen in prompts:
+            baseline = fastest_baseline(model, joint_ids(store, chosen))
             rows.append(_row(store, chosen, baseline, runs))
             on_row(rows[-1])  # a long context takes minutes: show what is there
         setting = {"codec": store.meta.codec, "kv_dtype": store.meta.kv_dtype}

@@ -1,5 +1,6 @@
 """The seam to Hugging Face models: load, describe, capture, rotate."""
 
+from kvpacket_store.models.cancellation import cancellable, raise_if_cancelled
 from kvpacket_store.models.dtypes import bits_to_tensor, kv_dtype_of, tensor_to_bits, torch_dtype_of
 from kvpacket_store.models.load import load_model
 from kvpacket_store.models.model import Model
@@ -19,8 +20,10 @@ __all__ = [
     "SlotCache",
     "bits_to_tensor",
     "cache_dir",
+    "cancellable",
     "kv_dtype_of",
     "load_model",
+    "raise_if_cancelled",
     "tensor_to_bits",
     "torch_dtype_of",
 ]

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from kvpacket_store.models.cancellation import raise_if_cancelled
+
 __all__ = [
     "ATTENTION_NAME",
     "grouped_attention",
@@ -88,6 +90,7 @@ def grouped_attention(
     which is used as it is: tests and adapter training pass block masks.
     """
     del module
+    raise_if_cancelled()
     scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
     window = kwargs.get("sliding_window")
     rows = query.shape[2]

@@ -33,6 +33,11 @@ class BodyKV:
     k: BitArray
     v: BitArray
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of K and V together."""
+        return self.k.nbytes + self.v.nbytes
+
 
 class Prefiller:
     """Prefills packets for one model, adapter and KV dtype.

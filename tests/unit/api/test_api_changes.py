@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from kvpacket_store.api import Engine, Store
+from kvpacket_store.api import engine as api_engine
 from kvpacket_store.errors import NotFoundError, StoreCorruptError, StoreFullError, UsageError
 from kvpacket_store.store.namespaces import find_namespace
 from kvpacket_store.store.schema import Table, document_key, embedding_key
@@ -25,9 +26,9 @@ def store(new_store):
     return made
 
 
-def after_selection(engine, monkeypatch, action):
+def after_selection(monkeypatch, action):
     """Run ``action`` once, between the first selection and the reading of its packets."""
-    select, waiting = engine._select, [action]
+    select, waiting = api_engine.select, [action]
 
     def selecting(*arguments):
         selected = select(*arguments)
@@ -35,13 +36,13 @@ def after_selection(engine, monkeypatch, action):
             waiting.pop()()
         return selected
 
-    monkeypatch.setattr(engine, "_select", selecting)
+    monkeypatch.setattr(api_engine, "select", selecting)
 
 
 def test_a_document_updated_after_it_was_selected_is_selected_again(store, monkeypatch):
     engine = Engine(store)
     update = [Document("rhine", "The Rhine rises in Switzerland, they say.")]
-    after_selection(engine, monkeypatch, lambda: store.ingest(update))
+    after_selection(monkeypatch, lambda: store.ingest(update))
     answer = engine.generate(QUESTION, top_k=1, **SHORT)
     assert answer.fallbacks == []
     key = answer.documents[0].packets[0].packet_key
@@ -50,14 +51,14 @@ def test_a_document_updated_after_it_was_selected_is_selected_again(store, monke
 
 def test_a_retrieved_document_deleted_meanwhile_is_left_out(store, monkeypatch):
     engine = Engine(store)
-    after_selection(engine, monkeypatch, lambda: store.delete("rhine"))
+    after_selection(monkeypatch, lambda: store.delete("rhine"))
     answer = engine.generate(QUESTION, top_k=1, **SHORT)
     assert [d.id for d in answer.documents] == ["elbe"]
 
 
 def test_a_document_asked_for_by_id_and_deleted_meanwhile_is_not_found(store, monkeypatch):
     engine = Engine(store)
-    after_selection(engine, monkeypatch, lambda: store.delete("rhine"))
+    after_selection(monkeypatch, lambda: store.delete("rhine"))
     with pytest.raises(NotFoundError, match="rhine"):
         engine.generate(QUESTION, documents=["rhine"], **SHORT)
 

@@ -1,0 +1,113 @@
+"""What is in a store: documents listed, shown and deleted, packets taken out, sizes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kvpacket_store.api.arguments import is_count
+from kvpacket_store.api.reports import DocumentEntry, Listing, PacketEntry, StatsReport
+from kvpacket_store.api.statistics import collect_statistics
+from kvpacket_store.errors import NotFoundError, UsageError
+from kvpacket_store.store import DocumentManifest, PacketStore, StoreMeta
+from kvpacket_store.types import KVDtype, KVLayout, LayerLayout
+
+__all__ = ["DEFAULT_NAMESPACE", "Catalogue"]
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Catalogue:
+    """The part of a `Store` that needs neither torch nor the model."""
+
+    path: Path
+    _packets: PacketStore
+
+    @property
+    def meta(self) -> StoreMeta:
+        """What the store was made for."""
+        return self._packets.meta
+
+    @property
+    def packets(self) -> PacketStore:
+        """The room below: records as bytes."""
+        return self._packets
+
+    @property
+    def kv_dtype(self) -> KVDtype:
+        """What its packets hold."""
+        return KVDtype(self.meta.kv_dtype)
+
+    @cached_property
+    def layout(self) -> KVLayout:
+        """Shape of its packets' K and V."""
+        stored = dict(self.meta.layout)
+        stored["layers"] = tuple(LayerLayout(**layer) for layer in stored["layers"])
+        return KVLayout(**stored)
+
+    @property
+    def codec_pack(self) -> None:
+        """The codec pack of the store's model; levels ``raw`` and ``fast`` have none."""
+        return
+
+    def list(
+        self,
+        *,
+        namespace: str | None = DEFAULT_NAMESPACE,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Listing:
+        """Return a page of documents, ordered by id."""
+        if not is_count(limit):
+            raise UsageError(f"limit is {limit!r}; ask for at least 1")
+        if namespace is not None:
+            self.require_namespace(namespace)
+        manifests, following = self._packets.list_documents(namespace, limit, after)
+        return Listing([self._entry(manifest) for manifest in manifests], following)
+
+    def show(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> dict[str, Any]:
+        """Return one document: its entry, text and content hash."""
+        manifest = self._packets.get_document(namespace, document_id)
+        return {
+            **self._entry(manifest).to_dict(),
+            "content_hash": manifest.content_hash,
+            "text": self._packets.document_text(namespace, document_id),
+        }
+
+    def delete(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        """Delete a document; packets that no other document of the namespace shares go with it.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such document in the namespace.
+        """
+        self._packets.delete_document(namespace, document_id)
+
+    def stats(self, *, namespace: str | None = None) -> StatsReport:
+        """Return sizes and bits per scalar of a namespace, or of the whole store."""
+        if namespace is not None:
+            self.require_namespace(namespace)
+        return collect_statistics(self._packets, namespace, self.layout, self.kv_dtype)
+
+    def require_namespace(self, namespace: str) -> None:
+        """Raise NotFoundError where nobody has filed anything; the default one is always there."""
+        if namespace != DEFAULT_NAMESPACE and namespace not in self._packets.namespaces():
+            raise NotFoundError(f"no namespace {namespace!r} in {self.path}")
+
+    def _entry(self, manifest: DocumentManifest) -> DocumentEntry:
+        namespace = manifest.namespace or DEFAULT_NAMESPACE
+        packets = [
+            PacketEntry(ref.packet_key, ref.tokens, self._stored_bytes(namespace, ref.packet_key))
+            for ref in manifest.segments
+        ]
+        return DocumentEntry(
+            manifest.id, namespace, manifest.tokens, packets, dict(manifest.metadata)
+        )
+
+    def _stored_bytes(self, namespace: str, packet_key: str) -> int | None:
+        try:
+            return self._packets.get_manifest(namespace, packet_key).stored_bytes
+        except NotFoundError:
+            return None

@@ -1,0 +1,90 @@
+"""What a new store is made for: every choice checked before anything is written."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kvpacket_store.adapters import Adapter
+from kvpacket_store.api.adapter_choice import choose_adapter, keep_adapter
+from kvpacket_store.errors import LevelUnavailableError, UsageError
+from kvpacket_store.models import Model, load_model
+from kvpacket_store.prefill import PREFILL_RECIPE, Prefiller
+from kvpacket_store.store import PacketStore, StoreMeta
+from kvpacket_store.types import KVDtype
+
+__all__ = ["create_packet_store", "load"]
+
+_LEVELS_HERE = ("raw", "fast")
+_LEVELS_TO_COME = ("linear", "spec")
+
+
+def load(model: str | Model) -> Model:
+    """Return the model, loaded if it was named."""
+    return load_model(model) if isinstance(model, str) else model
+
+
+def create_packet_store(
+    path: Path,
+    model: Model,
+    *,
+    adapter: str | Adapter | None,
+    codec: str,
+    layers: int | None,
+    kv_dtype: str | KVDtype | None,
+    max_bytes: int | None,
+    segment_tokens: int,
+    embedder_digest: str,
+) -> PacketStore:
+    """Check the choices (see ``Store.create``), describe them, and make the folder."""
+    _require_level(codec, layers)
+    model.check_taps()
+    if not 16 <= segment_tokens <= model.max_positions // 2:
+        raise UsageError(
+            f"segment_tokens is {segment_tokens}; take 16 to {model.max_positions // 2}"
+        )
+    chosen = choose_adapter(adapter, int(model.embedding.weight.shape[1]))
+    prefiller = Prefiller(model, chosen, _dtype(kv_dtype, model))
+    meta = StoreMeta(
+        model=_durable_name(model.name),
+        fingerprint=model.fingerprint.to_dict(),
+        layout=model.layout.to_dict(),
+        rope=tuple(rotary.spec.to_dict() for rotary in model.rotaries.values()),
+        adapter=None if chosen.is_none else chosen.name,
+        adapter_digest=chosen.digest,
+        codec=codec,
+        layers=1,
+        kv_dtype=prefiller.kv_dtype.value,
+        recipe=PREFILL_RECIPE,
+        segment_tokens=segment_tokens,
+        max_bytes=max_bytes,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        embedder=embedder_digest,
+    )
+    packets = PacketStore.create(path, meta)
+    keep_adapter(chosen, path)
+    return packets
+
+
+def _dtype(kv_dtype: str | KVDtype | None, model: Model) -> KVDtype:
+    try:
+        return KVDtype(kv_dtype) if kv_dtype is not None else model.kv_dtype
+    except ValueError:
+        raise UsageError(f"kv_dtype is {kv_dtype!r}; it is one of {', '.join(KVDtype)}") from None
+
+
+def _durable_name(name: str) -> str:
+    """Return a folder as an absolute path: the store may be opened from elsewhere."""
+    return str(Path(name).resolve()) if os.sep in name and Path(name).is_dir() else name
+
+
+def _require_level(codec: str, layers: int | None) -> None:
+    if codec in _LEVELS_TO_COME:
+        raise LevelUnavailableError(
+            f"codec level {codec!r} comes with a later version; take {' or '.join(_LEVELS_HERE)}"
+        )
+    if codec not in _LEVELS_HERE:
+        raise UsageError(f"codec level {codec!r} is unknown; take {' or '.join(_LEVELS_HERE)}")
+    if layers not in (None, 1):
+        raise UsageError(f"codec level {codec!r} has 1 layer, {layers} were asked for")
