@@ -33,7 +33,9 @@ _LOCATOR_64 = struct.Struct("<4sLQL")
 _LOCAL_HEADER_BYTES = 30
 _ENTRY_BYTES = 46
 _LONGEST_ENTRY_BYTES = _ENTRY_BYTES + 77 + 12
-_OFFSET_FIELD = struct.Struct("<HHQ")
+_ENTRY = struct.Struct("<4s4B4H3L5H2L")
+_FAR_OFFSET = struct.Struct("<HHQ")
+_FIRST_OF_1980 = 1 << 5 | 1
 _COMMENT = re.compile(rf"{FORMAT_NAME} ([1-9][0-9]{{0,5}}) ([0-9a-f]{{64}})".encode("ascii"))
 _COMMENT_BYTES = len(FORMAT_NAME) + 1 + 1 + 1 + 64
 _LONGEST_TAIL_BYTES = _END.size + _COMMENT_BYTES + 5
@@ -82,6 +84,7 @@ def read_directory(
     infos = _entries(file)
     if len(infos) != count:
         raise _damaged(f"its directory has {len(infos)} entries instead of {count}")
+    _require_plain(file, infos, directory_offset)
     return _places(infos, directory_offset, limits), index_sha256
 
 
@@ -159,8 +162,7 @@ def _places(
     places: dict[str, Place] = {}
     offset = 0
     for info in infos:
-        name = info.orig_filename
-        _require_plain(info)
+        name = info.filename
         if name in places:
             raise _damaged(f"member {name} is there twice")
         if info.file_size > limit_bytes(name, len(infos), limits):
@@ -179,18 +181,29 @@ def _places(
     return places
 
 
-def _require_plain(info: zipfile.ZipInfo) -> None:
-    """Refuse whatever the writer never does: compression, encryption, foreign names, extras."""
-    if not NAME.fullmatch(info.orig_filename):
-        raise _damaged(f"a member is called {info.orig_filename!r:.80}")
-    plain = make_info(info.orig_filename)
-    for field in ("compress_type", "create_system", "external_attr", "internal_attr", "date_time",
-                  "volume", "reserved", "flag_bits", "comment"):  # fmt: skip
-        if getattr(info, field) != getattr(plain, field):
-            raise _damaged(f"member {plain.filename} is compressed, encrypted or otherwise special")
-    far = _OFFSET_FIELD.pack(1, 8, info.header_offset) if info.extra else b""
-    if info.compress_size != info.file_size or info.extra != far:
-        raise _damaged(f"member {plain.filename} has lengths or fields that do not agree")
+def _require_plain(file: IO[bytes], infos: list[zipfile.ZipInfo], offset: int) -> None:
+    """Refuse whatever the writer never does, down to the last bit of the directory."""
+    file.seek(offset)
+    for info in infos:
+        if not NAME.fullmatch(info.orig_filename):
+            raise _damaged(f"a member is called {info.orig_filename!r:.80}")
+        entry = _entry(info)
+        if file.read(len(entry)) != entry:
+            raise _damaged(f"member {info.filename} is compressed, encrypted or otherwise special")
+
+
+def _entry(info: zipfile.ZipInfo) -> bytes:
+    """Return the one entry that a member of this name, length, place and CRC-32 may have."""
+    name, plain = info.filename.encode("ascii"), make_info(info.filename)
+    extra, version, offset = b"", 20, info.header_offset
+    if info.extra:
+        extra, version, offset = _FAR_OFFSET.pack(1, 8, offset), 45, 0xFFFFFFFF
+    fields = (
+        b"PK\x01\x02", version, plain.create_system, version, 0, 0, plain.compress_type, 0,
+        _FIRST_OF_1980, info.CRC, info.file_size, info.file_size, len(name), len(extra), 0, 0, 0,
+        plain.external_attr, offset,
+    )  # fmt: skip
+    return _ENTRY.pack(*fields) + name + extra
 
 
 def _damaged(why: str) -> BundleError:
