@@ -6,6 +6,7 @@ import functools
 import re
 import zlib
 
+import lmdb
 import numpy as np
 import pytest
 import torch
@@ -23,6 +24,7 @@ from transformers import (
 
 from kvpacket_store.api import Store
 from kvpacket_store.models import HFTokenizer, Model
+from kvpacket_store.store.schema import Table
 
 SPECIAL_TOKENS = ["<|end|>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = (
@@ -169,3 +171,18 @@ def new_store(tmp_path, word_embedder):
     yield create
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def behind_its_back():
+    """A function: change a store's tables without the store. Its handles must be closed."""
+
+    def change(path, action):
+        with (
+            lmdb.open(str(path), map_size=1 << 30, max_dbs=32) as env,
+            env.begin(write=True) as txn,
+        ):
+            tables = {table: env.open_db(table.encode(), txn, create=False) for table in Table}
+            return action(txn, tables)
+
+    return change

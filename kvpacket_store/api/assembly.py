@@ -70,6 +70,7 @@ class Assembler:
         built = _Built(iter(plan.packet_starts))
         for document in selected:
             built.documents.append(self._place_document(namespace, document, cache, built, timings))
+        self._store.packets.touch(namespace, [loaded.packet_key for loaded in built.loaded])
         cache.set_length(plan.question_start)
         segment_tokens = sum(len(loaded.token_ids) for loaded in built.loaded)
         cached = sum(len(b.token_ids) for b in built.loaded if b.fallback_reason is None)

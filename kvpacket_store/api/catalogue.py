@@ -9,8 +9,8 @@ from typing import Any
 from kvpacket_store.api.arguments import is_count
 from kvpacket_store.api.reports import DocumentEntry, Listing, PacketEntry, StatsReport
 from kvpacket_store.api.statistics import collect_statistics
-from kvpacket_store.errors import NotFoundError, UsageError
-from kvpacket_store.store import DocumentManifest, PacketStore, StoreMeta
+from kvpacket_store.errors import CodecError, NotFoundError, UsageError
+from kvpacket_store.store import DocumentManifest, PacketStore, SpaceReport, StoreMeta
 from kvpacket_store.types import KVDtype, KVLayout, LayerLayout
 
 __all__ = ["DEFAULT_NAMESPACE", "Catalogue"]
@@ -58,13 +58,17 @@ class Catalogue:
         limit: int = 100,
         after: str | None = None,
     ) -> Listing:
-        """Return a page of documents, ordered by id."""
+        """Return a page of documents, ordered by id; damaged ones are named apart."""
         if not is_count(limit):
             raise UsageError(f"limit is {limit!r}; ask for at least 1")
         if namespace is not None:
             self.require_namespace(namespace)
-        manifests, following = self._packets.list_documents(namespace, limit, after)
-        return Listing([self._entry(manifest) for manifest in manifests], following)
+        page = self._packets.document_page(namespace, limit, after)
+        return Listing(
+            [self._entry(manifest) for manifest in page.documents],
+            page.following,
+            [document_id for _, document_id in page.damaged],
+        )
 
     def show(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> dict[str, Any]:
         """Return one document: its entry, text and content hash."""
@@ -84,6 +88,34 @@ class Catalogue:
             There is no such document in the namespace.
         """
         self._packets.delete_document(namespace, document_id)
+
+    def pin(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        """Keep a document's packets whatever needs room; `unpin` lets go again.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such document in the namespace.
+        """
+        self._packets.pin_document(namespace, document_id)
+
+    def unpin(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        """Let a document's packets give way to others again."""
+        self._packets.unpin_document(namespace, document_id)
+
+    def gc(self, *, grace_s: int = 3600) -> SpaceReport:
+        """Delete what nothing refers to (not younger than the grace) and what is past its time."""
+        return self._packets.gc(grace_s=grace_s)
+
+    def compact(self) -> SpaceReport:
+        """Write the file anew without free pages.
+
+        Raises
+        ------
+        StoreLockedError
+            Another process has the store open.
+        """
+        return self._packets.compact()
 
     def stats(self, *, namespace: str | None = None) -> StatsReport:
         """Return sizes and bits per scalar of a namespace, or of the whole store."""
@@ -109,5 +141,5 @@ class Catalogue:
     def _stored_bytes(self, namespace: str, packet_key: str) -> int | None:
         try:
             return self._packets.get_manifest(namespace, packet_key).stored_bytes
-        except NotFoundError:
+        except (NotFoundError, CodecError):
             return None

@@ -34,6 +34,7 @@ def create_packet_store(
     layers: int | None,
     kv_dtype: str | KVDtype | None,
     max_bytes: int | None,
+    packet_ttl_s: int | None,
     segment_tokens: int,
     embedder_digest: str,
 ) -> PacketStore:
@@ -59,6 +60,7 @@ def create_packet_store(
         recipe=PREFILL_RECIPE,
         segment_tokens=segment_tokens,
         max_bytes=max_bytes,
+        packet_ttl_s=packet_ttl_s,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         embedder=embedder_digest,
     )

@@ -170,7 +170,8 @@ class Engine:
     ) -> tuple[SlotCache, torch.Tensor]:
         """Return a transformers ``Cache`` of the packets, and the prompt's ids ``[1, n]``.
 
-        ``model.generate(input_ids, past_key_values=cache)`` then runs the question alone. Ids at
+        ``model.generate(input_ids, past_key_values=cache)`` then runs the question alone; the cache
+        is for that one call, which fills its slots. Ids at
         soft-token positions are placeholders: their K and V are in the cache.
         """
         query = Query(question, documents, top_k, None, namespace)

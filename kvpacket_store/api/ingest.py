@@ -24,7 +24,7 @@ from kvpacket_store.errors import (
     NotFoundError,
 )
 from kvpacket_store.store import DocumentManifest, SegmentRef
-from kvpacket_store.types import Document, Segment
+from kvpacket_store.types import Document, Segment, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
@@ -149,10 +149,8 @@ class Ingest:
 
     def _has_all(self, known: DocumentManifest) -> bool:
         """Whether every packet and embedding is there: what is lost or damaged is made again."""
-        packets = self._store.packets
-        return packets.has_embeddings(self._namespace, known) and all(
-            packets.has_packet(self._namespace, key) for key in known.packet_keys
-        )
+        has_embeddings = self._store.packets.has_embeddings(self._namespace, known)
+        return has_embeddings and all(self._is_stored(key) for key in known.packet_keys)
 
     def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:
         """Keep the packets of unchanged content; metadata alone may be new."""
@@ -168,7 +166,7 @@ class Ingest:
 
     def _need(self, segment: Segment, key: str) -> None:
         """Prefill a segment unless its packet is stored or under way."""
-        if key in self._under_way or self._is_stored(key, segment):
+        if key in self._under_way or self._is_stored(key, segment.token_ids):
             self._report.packets.reused += 1
             return
         self._under_way.add(key)
@@ -181,13 +179,19 @@ class Ingest:
         if self._pending_tokens >= _GROUP_TOKENS:
             self._hand_over_packets()  # a long document: do not wait for its end
 
-    def _is_stored(self, key: str, segment: Segment) -> bool:
-        """Whether the packet is there and of these tokens: a collision of keys is a miss."""
+    def _is_stored(self, key: str, token_ids: TokenIds | None = None) -> bool:
+        """Whether the packet is there and of these tokens: a collision of keys is a miss.
+
+        One that was evicted counts as there: an answer that needs it makes it again, and an ingest
+        that did so would evict others for it.
+        """
+        if self._store.packets.has_packet(self._namespace, key, token_ids):
+            return True
         try:
             found = self._store.packets.get_manifest(self._namespace, key)
         except (NotFoundError, CodecError):
             return False
-        return found.token_ids == segment.token_ids
+        return found.is_evicted and token_ids in (None, found.token_ids)
 
     def _hand_over_packets(self) -> None:
         if self._pending:

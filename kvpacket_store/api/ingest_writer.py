@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,8 @@ class IngestWriter:
         self._records: dict[str, PacketRecord] = {}
         self._record_bytes = 0
         self._failure: BaseException | None = None
+        # what this run has filed does not give way to what it files next: then the store is full
+        self._started_ms = time.time_ns() // 1_000_000
 
     def put(self, work: StageWork | CommitWork) -> None:
         """Hand over work; waits while the writer is behind."""
@@ -89,7 +92,9 @@ class IngestWriter:
             for packet in work.packets:
                 self._encode(packet)
             if self._record_bytes >= _STAGED_BYTES:
-                self._store.packets.stage_packets(self._namespace, self._records)
+                self._store.packets.stage_packets(
+                    self._namespace, self._records, keep_since_ms=self._started_ms
+                )
                 self._forget_records()
         else:
             self._commit(work)
@@ -115,15 +120,18 @@ class IngestWriter:
             for manifest, embeddings in work.documents
         ]
         try:
-            self._store.packets.put_documents(self._namespace, writes)
+            self._put(writes)
         except StoreFullError:  # the group does not fit: as many of it as do
             for write, is_update in zip(writes, work.are_updates, strict=True):
-                self._store.packets.put_documents(self._namespace, [write])
+                self._put([write])
                 self._count(is_update)
         else:
             for is_update in work.are_updates:
                 self._count(is_update)
         self._forget_records()
+
+    def _put(self, writes: list[DocumentWrite]) -> None:
+        self._store.packets.put_documents(self._namespace, writes, keep_since_ms=self._started_ms)
 
     def _count(self, is_update: bool) -> None:
         if is_update:

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvpacket_store.api.records import make_record
-from kvpacket_store.codec import decode
-from kvpacket_store.errors import CodecError, KVPacketError, NotFoundError, StoreCorruptError
+from kvpacket_store.codec import decode, info
+from kvpacket_store.errors import (
+    CodecError,
+    CorruptRecordError,
+    KVPacketError,
+    NotFoundError,
+    StoreCorruptError,
+)
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.packet import Packet, packet_key
+from kvpacket_store.packet import Packet, kv_digest, packet_key
 from kvpacket_store.prefill import BodyKV
-from kvpacket_store.store import PacketManifest
+from kvpacket_store.store import PacketManifest, PacketRecord
 from kvpacket_store.types import Document, TokenIds
 
 if TYPE_CHECKING:
@@ -123,6 +129,25 @@ class PacketLoader:
         is_cached = key in self._shared or self._store.packets.has_shared(key)
         body = self._shared_body(key, token_ids, lambda: prefiller.preamble(token_ids))
         return body, is_cached
+
+    def require_genuine(self, record: PacketRecord) -> None:
+        """Refuse a record from elsewhere that does not hold what stands beside it.
+
+        Raises
+        ------
+        CodecError
+            Its key is not that of its tokens under this store's model, or it decodes to K and V of
+            another shape or digest.
+        """
+        key = record.packet_key
+        if self._store.prefiller.segment_key(record.token_ids) != key:
+            raise CorruptRecordError(f"packet {key[:12]} has the key of other tokens")
+        if info(record.record).kv_dtype != self._store.kv_dtype:
+            raise CorruptRecordError(f"packet {key[:12]} is of another KV dtype than the store")
+        k, v = decode(record.record)
+        self._require_shape(key, k.shape, len(record.token_ids))
+        if kv_digest(k, v) != record.kv_digest or k.nbytes + v.nbytes != record.raw_bytes:
+            raise CorruptRecordError(f"packet {key[:12]} decodes to other K and V than it names")
 
     def _manifest(self, namespace: str, key: str) -> PacketManifest:
         """Return what the store says of a packet, if it is this model's packet of these tokens."""

@@ -88,18 +88,26 @@ class DocumentEntry(Report):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Report):
-    """A page of documents, ordered by id; ``next`` is None on the last."""
+    """A page of documents, ordered by id; ``next`` is None on the last.
+
+    ``damaged`` are ids whose rows cannot be read: ingest these documents again.
+    """
 
     documents: list[DocumentEntry]
     next: str | None
+    damaged: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StatsReport(Report):
-    """Sizes. ``live_bytes``: records and manifests; ``bits_per_scalar``: of stored packets."""
+    """Sizes. ``live_bytes``: records and manifests; ``bits_per_scalar``: of stored packets.
+
+    ``evicted_packets`` have given way to others; ``packets`` and sizes are without them.
+    """
 
     documents: int
     packets: int
+    evicted_packets: int
     tokens: int
     raw_bytes: int
     live_bytes: int

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 
 from kvpacket_store.api.reports import StatsReport
 from kvpacket_store.codec import info
 from kvpacket_store.errors import CodecError, NotFoundError
-from kvpacket_store.store import PacketStore
+from kvpacket_store.store import PacketManifest, PacketStore
 from kvpacket_store.types import KVDtype, KVLayout
 
 __all__ = ["collect_statistics"]
@@ -26,6 +30,7 @@ def collect_statistics(
     return StatsReport(
         documents=sizes.documents,
         packets=sizes.packets,
+        evicted_packets=sizes.evicted_packets,
         tokens=sizes.tokens,
         raw_bytes=sizes.raw_bytes,
         live_bytes=sizes.live_bytes,
@@ -46,6 +51,12 @@ def collect_statistics(
     )
 
 
+def _sample(packets: PacketStore, namespace: str | None) -> Iterator[PacketManifest]:
+    """Yield some manifests; a damaged one ends the sample, and is for `verify` to name."""
+    with contextlib.suppress(CodecError):
+        yield from islice(packets.iter_packets(namespace), _SAMPLED_PACKETS)
+
+
 def _bits_by_layer(
     packets: PacketStore, namespace: str | None, layout: KVLayout, kv_dtype: KVDtype
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -53,9 +64,7 @@ def _bits_by_layer(
     k_bytes = np.zeros(layout.num_layers)
     v_bytes = np.zeros(layout.num_layers)
     scalars = 0
-    for count, manifest in enumerate(packets.iter_packets(namespace)):
-        if count == _SAMPLED_PACKETS:
-            break
+    for manifest in _sample(packets, namespace):
         try:
             record = packets.read_record(manifest.namespace or "", manifest.packet_key, None)
             sizes = info(record)

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kvpacket_store.api.adapter_choice import kept_adapter
 from kvpacket_store.api.arguments import is_one
-from kvpacket_store.api.catalogue import DEFAULT_NAMESPACE, Catalogue
-from kvpacket_store.api.identity import require_same_embedder, require_same_model
+from kvpacket_store.api.catalogue import DEFAULT_NAMESPACE
+from kvpacket_store.api.equipment import Equipped, default_embedder
+from kvpacket_store.api.identity import require_same_model
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.errors import NotFoundError, UsageError
 from kvpacket_store.store import PacketStore
-from kvpacket_store.types import Document, KVDtype, Segment
+from kvpacket_store.types import Document, KVDtype
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
     from kvpacket_store.api.ingest import IngestProgress
+    from kvpacket_store.api.verification import VerifyReport
+    from kvpacket_store.bundle import BundleReport, ImportReport
     from kvpacket_store.models import Model
     from kvpacket_store.packet import Packet
-    from kvpacket_store.prefill import Prefiller
     from kvpacket_store.retrieve import SentenceEmbedder
 
 __all__ = ["DEFAULT_NAMESPACE", "Store"]
 
 
-class Store(Catalogue):
+class Store(Equipped):
     """A document store of packets. Make one with `create` or `open`; use it as a context.
 
     Torch and the model are loaded when something needs them: `list`, `stats` and `delete` do not.
@@ -41,21 +40,6 @@ class Store(Catalogue):
     kvpacket_store.errors.NotFoundError: ...
     """
 
-    def __init__(
-        self,
-        packets: PacketStore,
-        path: Path,
-        *,
-        model: Model | None = None,
-        embedder: SentenceEmbedder | None = None,
-    ) -> None:
-        self._packets = packets
-        self.path = path
-        self._model = model
-        self._embedder = embedder
-        self._has_checked_embedder = False
-        self._loading = threading.RLock()
-
     @classmethod
     def create(
         cls,
@@ -67,6 +51,7 @@ class Store(Catalogue):
         layers: int | None = None,
         kv_dtype: str | KVDtype | None = None,
         max_bytes: int | None = None,
+        packet_ttl_s: int | None = None,
         segment_tokens: int = 512,
         embedder: SentenceEmbedder | None = None,
     ) -> Store:
@@ -87,7 +72,9 @@ class Store(Catalogue):
         kv_dtype : str, optional
             Default: the model's own. Another one rounds K and V once, at prefill.
         max_bytes : int, optional
-            Most that the folder may take on disk.
+            Most that the folder may take on disk; packets used least recently make room.
+        packet_ttl_s : int, optional
+            Packets unused for longer are let go first; their documents stay.
         segment_tokens : int
             Longest segment.
 
@@ -99,7 +86,7 @@ class Store(Catalogue):
         from kvpacket_store.api.creation import create_packet_store, load
 
         loaded = load(model)
-        embedder = embedder or _default_embedder()
+        embedder = embedder or default_embedder()
         packets = create_packet_store(
             Path(path),
             loaded,
@@ -108,6 +95,7 @@ class Store(Catalogue):
             layers=layers,
             kv_dtype=kv_dtype,
             max_bytes=max_bytes,
+            packet_ttl_s=packet_ttl_s,
             segment_tokens=segment_tokens,
             embedder_digest=embedder.digest,
         )
@@ -120,8 +108,11 @@ class Store(Catalogue):
         *,
         model: Model | None = None,
         embedder: SentenceEmbedder | None = None,
+        read_only: bool | None = None,
     ) -> Store:
         """Open a store; ``model`` may be passed where it is loaded already.
+
+        ``read_only=None`` writes where the folder can be written, and else only reads.
 
         Raises
         ------
@@ -130,7 +121,7 @@ class Store(Catalogue):
         ModelMismatchError
             ``model`` is not the one that the store was made with.
         """
-        packets = PacketStore.open(path)
+        packets = PacketStore.open(path, read_only=read_only)
         if model is not None:
             try:
                 require_same_model(model.fingerprint, packets.meta.fingerprint, model.name)
@@ -148,60 +139,6 @@ class Store(Catalogue):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def model(self) -> Model:
-        """The store's model, loaded once.
-
-        Raises
-        ------
-        ModelMismatchError
-            What its name leads to now is not the model that the store was made with.
-        """
-        with self._loading:
-            if self._model is None:
-                from kvpacket_store.models import load_model
-
-                loaded = load_model(self.meta.model)
-                require_same_model(loaded.fingerprint, self.meta.fingerprint, loaded.name)
-                self._model = loaded
-            return self._model
-
-    @property
-    def embedder(self) -> SentenceEmbedder:
-        """What turns segments and questions into vectors.
-
-        Raises
-        ------
-        ModelMismatchError
-            It is not the one that the store's segments were embedded with.
-        """
-        with self._loading:
-            if self._embedder is None:
-                self._embedder = _default_embedder()
-            if not self._has_checked_embedder:
-                require_same_embedder(self._embedder, self.meta.embedder)
-                self._has_checked_embedder = True
-            return self._embedder
-
-    @cached_property
-    def adapter(self) -> Adapter:
-        """The store's adapter."""
-        width = int(self.model.embedding.weight.shape[1])
-        return kept_adapter(self.path, self.meta.adapter, self.meta.adapter_digest, width)
-
-    @cached_property
-    def prefiller(self) -> Prefiller:
-        """What makes its packets."""
-        from kvpacket_store.prefill import Prefiller
-
-        return Prefiller(self.model, self.adapter, self.kv_dtype)
-
-    def segments(self, document: Document) -> list[Segment]:
-        """Return the segments of a document as this store cuts them."""
-        from kvpacket_store.text import segment_document
-
-        return segment_document(document, self.model.tokenizer, self.meta.segment_tokens)
 
     def ingest(
         self,
@@ -262,8 +199,79 @@ class Store(Catalogue):
             )
         return PacketLoader(self).packet(namespace, manifest.segments[index].packet_key)
 
+    def verify(
+        self,
+        *,
+        deep: bool = False,
+        recompute: int = 0,
+        repair: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> VerifyReport:
+        """Look for damage, and repair it if asked.
 
-def _default_embedder() -> SentenceEmbedder:
-    from kvpacket_store.retrieve import MiniLMEmbedder
+        Parameters
+        ----------
+        deep : bool
+            Read every byte against its checksum, decode every packet and compare its digest.
+        recompute : int
+            So many packets, drawn at random, are prefilled again and compared bit for bit.
+        repair : bool
+            Prefill damaged packets again from their token ids, embed again, count again.
+        progress : callable, optional
+            Called with the number of packets that were looked at.
 
-    return MiniLMEmbedder()
+        Raises
+        ------
+        ModelError
+            ``recompute`` or ``repair`` need the model, and it is not to be had.
+        """
+        from kvpacket_store.api.verification import verify_store
+
+        return verify_store(self, deep=deep, recompute=recompute, repair=repair, progress=progress)
+
+    def export_bundle(
+        self,
+        path: str | Path,
+        documents: Sequence[str] | None = None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BundleReport:
+        """Write documents with their packets into one file; None: all of the namespace.
+
+        Raises
+        ------
+        NotFoundError, BundleError, UsageError, StoreFullError
+            As ``bundle.write_bundle``.
+        """
+        from kvpacket_store.bundle import write_bundle
+
+        self.require_namespace(namespace)
+        return write_bundle(
+            self._packets,
+            path,
+            namespace=namespace,
+            document_ids=documents,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+    def import_bundle(
+        self, path: str | Path, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> ImportReport:
+        """File a bundle's documents; each packet is decoded and its key made anew before it is in.
+
+        Raises
+        ------
+        ModelMismatchError
+            The bundle comes from another model, adapter, dtype or embedder.
+        BundleError, StoreFullError
+            As ``bundle.import_bundle``.
+        """
+        from kvpacket_store.api.loader import PacketLoader
+        from kvpacket_store.bundle import import_bundle, read_bundle
+
+        with read_bundle(path) as bundle:
+            check = PacketLoader(self).require_genuine
+            return import_bundle(self._packets, bundle, namespace=namespace, check=check)

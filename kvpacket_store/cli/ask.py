@@ -21,6 +21,10 @@ def ask(
     docs: Annotated[
         str | None, typer.Option(help="Document ids, comma-separated; retrieved without.")
     ] = None,
+    doc: Annotated[
+        list[str] | None,
+        typer.Option(help="One document id; may be repeated, and may hold commas."),
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option(help="Segments to retrieve.", show_default="5")
     ] = None,
@@ -39,8 +43,9 @@ def ask(
         raise UsageError("--compressor comes with verified decoding, in a later version")
     if docs is not None and not docs.strip(","):
         raise UsageError("--docs names no document; leave it out to retrieve")
+    named = [*(part for part in (docs or "").split(",") if part), *(doc or ())]
     request: dict[str, Any] = {
-        "documents": None if docs is None else [part for part in docs.split(",") if part],
+        "documents": named or None,
         "top_k": top_k,
         "namespace": namespace,
         "max_new_tokens": max_new_tokens,

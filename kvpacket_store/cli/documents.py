@@ -121,6 +121,8 @@ def list_documents(
         [d.id, d.tokens, len(d.packets), str(d.metadata.get("title", ""))] for d in page.documents
     ]
     out.print(table("", ["id", "tokens", "packets", "title"], rows))
+    for document_id in page.damaged:
+        err.print(plain(f"damaged: {document_id}; ingest it again"))
     if page.next:
         out.print(plain(f"more: --after {page.next}"))
 

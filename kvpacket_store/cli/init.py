@@ -24,6 +24,9 @@ def init(
         typer.Option(help="bf16, fp16, fp32, fp8_e4m3 or fp8_e5m2.", show_default="the model's"),
     ] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Most that it may take on disk.")] = None,
+    packet_ttl: Annotated[
+        int | None, typer.Option(help="Seconds after which unused packets may go.")
+    ] = None,
     segment_tokens: Annotated[int, typer.Option(help="Longest segment.")] = 512,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -38,6 +41,7 @@ def init(
         layers=layers,
         kv_dtype=kv_dtype,
         max_bytes=max_bytes,
+        packet_ttl_s=packet_ttl,
         segment_tokens=segment_tokens,
     ) as made:
         meta = made.meta
@@ -50,6 +54,7 @@ def init(
             "layers": meta.layers,
             "kv_dtype": meta.kv_dtype,
             "max_bytes": meta.max_bytes,
+            "packet_ttl_s": meta.packet_ttl_s,
             "segment_tokens": meta.segment_tokens,
         }
     if as_json:

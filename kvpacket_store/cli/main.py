@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kvpacket_store import __version__
-from kvpacket_store.cli import ask, bench, doctor, documents, init, serve
+from kvpacket_store.cli import ask, bench, doctor, documents, init, serve, upkeep
 from kvpacket_store.cli.output import fail
 from kvpacket_store.errors import KVPacketError
 
@@ -49,6 +49,13 @@ app.command("list")(documents.list_documents)
 app.command("show")(documents.show)
 app.command("delete")(documents.delete)
 app.command("stats")(documents.stats)
+app.command("verify")(upkeep.verify)
+app.command("gc")(upkeep.gc)
+app.command("compact")(upkeep.compact)
+app.command("pin")(upkeep.pin)
+app.command("unpin")(upkeep.unpin)
+app.command("export")(upkeep.export)
+app.command("import")(upkeep.import_)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
