@@ -93,11 +93,31 @@ class IdMap:
 
     @classmethod
     def from_json(cls, data: bytes) -> IdMap:
-        """Return what :meth:`to_json` wrote. The caller has verified a digest of ``data``."""
+        """Return what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            Something else wrote it: columns are missing, of another kind or of different lengths.
+        """
         columns = json.loads(data)
-        return cls(
+        ids = cls(
             tuple(columns["document_ids"]),
-            np.asarray(columns["document_of_row"], dtype=np.int64),
-            np.asarray(columns["segment_indices"], dtype=np.int64),
+            _column(columns["document_of_row"]),
+            _column(columns["segment_indices"]),
             tuple(columns["packet_keys"]),
         )
+        places, num_rows = ids.document_of_row, len(ids.packet_keys)
+        if not len(places) == len(ids.segment_indices) == num_rows:
+            raise ValueError("its columns have different lengths")
+        if num_rows and not 0 <= places.min() <= places.max() < len(ids.document_ids):
+            raise ValueError("a row is of no document")
+        if not all(isinstance(name, str) for name in (*ids.document_ids, *ids.packet_keys)):
+            raise TypeError("a document or packet is not named by a text")
+        return ids
+
+
+def _column(values: object) -> npt.NDArray[np.int64]:
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise TypeError("a column of numbers is none")
+    return np.asarray(values, dtype=np.int64)

@@ -30,6 +30,8 @@ __all__ = ["SnapshotKey", "load_snapshot", "save_snapshot"]
 _MAGIC = b"KVPINDX1"
 _DIGEST_BYTES = 32
 _LOG = logging.getLogger(__name__)
+_UNUSABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+             RuntimeError)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +105,37 @@ def _parts(key: SnapshotKey, index: PacketIndex) -> list[memoryview]:
 
 
 def _parse(body: memoryview, key: SnapshotKey) -> PacketIndex | None:
-    """Read a body whose digest holds, so its lengths are the ones that were written."""
-    import faiss
-
-    head_end = 4 + int.from_bytes(body[:4], "little")
-    head: dict[str, Any] = json.loads(bytes(body[4:head_end]))
-    ids_end = head_end + head.pop("ids_bytes")
-    if head != asdict(key):
-        return None
-    ids = IdMap.from_json(bytes(body[head_end:ids_end]))
+    """Read a body whose digest holds. A digest is no signature, so nothing of it is trusted."""
     try:
-        faiss_index = faiss.deserialize_index(np.frombuffer(body[ids_end:], dtype=np.uint8))
-    except RuntimeError as error:  # another version of faiss wrote it
+        head_end = 4 + int.from_bytes(body[:4], "little")
+        head: dict[str, Any] = json.loads(bytes(body[4:head_end]))
+        ids_end = head_end + head.pop("ids_bytes")
+        if head != asdict(key):
+            return None
+        ids = IdMap.from_json(bytes(body[head_end:ids_end]))
+        return PacketIndex(_read_index(body[ids_end:], len(ids), key.dimension), ids)
+    except _UNUSABLE as error:
         _LOG.warning("index of namespace %r: snapshot not usable: %s", key.namespace, error)
         return None
-    return PacketIndex(faiss_index, ids)
+
+
+def _read_index(data: memoryview, num_rows: int, dimension: int) -> Any:
+    """Read a flat index of exactly these rows; faiss itself allocates whatever its bytes ask for.
+
+    Raises
+    ------
+    ValueError
+        It is another index, or another version of faiss wrote it.
+    """
+    import faiss
+
+    empty = faiss.serialize_index(faiss.IndexFlatIP(dimension)).tobytes()
+    head = bytearray(empty)
+    head[8:16] = num_rows.to_bytes(8, "little")
+    head[-8:] = (num_rows * dimension).to_bytes(8, "little")
+    if bytes(data[: len(head)]) != head or len(data) != len(head) + 4 * num_rows * dimension:
+        raise ValueError("it is not a flat index of its rows")
+    return faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
 
 
 def _replace(path: Path, parts: list[memoryview]) -> None:

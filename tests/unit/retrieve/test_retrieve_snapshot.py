@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 
@@ -142,3 +143,28 @@ def test_vectors_of_any_count_survive(tmp_path):
     save_snapshot(tmp_path, KEY, PacketIndex.build(source, "ns", 16))
     loaded = load_snapshot(tmp_path, KEY)
     assert [loaded.search(vectors[n], 1)[0].packet_key for n in (0, 4096)] == ["k0", "k4096"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"ids_bytes"', b'"ids_bytez"'),
+        (b'{"namespace"', b'["namespace"'),
+        (b'"packet_keys":["', b'"packet_keys":[7,"'),
+        (b'"document_of_row":[0,', b'"document_of_row":[9,'),
+        (b'"segment_indices":[0,', b'"segment_indices":[0,0,'),
+        (b'"segment_indices":[0,', b'"segment_indices":[{},'),
+        (b"IxFI", b"IxF2"),
+        (b"IxFI\x10\x00\x00\x00\x04", b"IxFI\x10\x00\x00\x00\xff"),
+        (b"\x40\x00\x00\x00\x00\x00\x00\x00", b"\x40\x00\x00\x00\x00\x00\x00\x40"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_digest_that_holds_makes_nothing_true(tmp_path, saved, old, new):
+    """Whoever can write the file can seal it; faiss would allocate whatever its bytes ask for."""
+    content = saved.read_bytes()
+    body = content[40:]
+    assert body.count(old) == 1
+    body = body.replace(old, new)
+    saved.write_bytes(content[:8] + hashlib.sha256(body).digest() + body)
+    assert load_snapshot(tmp_path, KEY) is None
