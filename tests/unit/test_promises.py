@@ -1,0 +1,18 @@
+"""``docs/promises.md`` names tests that are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = sorted(
+    set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs/promises.md").read_text()))
+)
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_a_named_test_is_there(path, name):
+    text = (ROOT / path).read_text()
+    wanted = rf"^ *def {name}\(" if name else r"^ *def test_|^Test\w+ ="
+    assert re.search(wanted, text, re.MULTILINE)
