@@ -1,4 +1,4 @@
-"""Run every benchmark in turn, each in a process of its own; then draw the README's plot."""
+"""Run every benchmark in turn, each in a process of its own; then the README's plot and table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SCRIPTS = ("startup", "ttft", "decode", "answer", "ingest", "quality", "memory")
+SCRIPTS = (
+    "startup",
+    "ttft",
+    "decode",
+    "answer",
+    "ingest",
+    "quality",
+    "store",
+    "memory_tier",
+    "memory",
+    "steady",
+)
 
 
 def plot() -> None:
@@ -49,6 +60,7 @@ def main() -> int:
             subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=False).returncode
         )
     plot()
+    subprocess.run([sys.executable, str(HERE / "tabulate.py")], check=True)
     return failed
 
 
