@@ -112,11 +112,11 @@ TABLES = {
 
 
 def _head(machine: dict[str, Any]) -> str:
-    return f"""{machine["cpu"]} ({machine["cpu_capability"]}), {machine["cores"]} cores, \
-{machine["memory_gib"]:.0f} GiB, torch {machine["torch"]}. SmolLM2-135M-Instruct, bf16 packets, codec `fast`.
-Packets are read from LMDB and decoded in every run; the file cache is warm. Each side runs in the
-dtype that is fastest on this processor (named). Medians of pairs run in turn, the range of the ratios
-in brackets.
+    place = f"{machine['cpu']} ({machine['cpu_capability']}), {machine['cores']} cores"
+    return f"""{place}, {machine["memory_gib"]:.0f} GiB, torch {machine["torch"]}.
+SmolLM2-135M-Instruct, bf16 packets, codec `fast`. Packets are read from LMDB and decoded in every
+run; the file cache is warm. Each side runs in the dtype that is fastest on this processor (named).
+Medians of pairs run in turn, the range of the ratios in brackets.
 
 | what | ours | peer, same run | ratio | command |
 |---|---|---|---|---|
