@@ -22,6 +22,8 @@ turn it is, and ``exit_code`` is what ``kvps`` returns for it.
     ├── StoreError                     4
     │   ├── StoreLockedError           3  another process holds what is needed
     │   ├── StoreFullError             3  disk or byte cap reached; nothing was lost
+    │   │   └── CapReachedError        3  the store's own byte cap, not the disk
+    │   ├── ReadOnlyError              4  the store is open for reading alone
     │   └── StoreCorruptError          4  the store's structure does not hold
     ├── BundleError                    4  a bundle is damaged, cut or larger than the limits
     └── CancelledError                 1  the caller cancelled the request
@@ -33,6 +35,7 @@ __all__ = [
     "AdapterError",
     "BundleError",
     "CancelledError",
+    "CapReachedError",
     "CodecError",
     "ContextOverflowError",
     "CorruptRecordError",
@@ -42,6 +45,7 @@ __all__ = [
     "ModelError",
     "ModelMismatchError",
     "NotFoundError",
+    "ReadOnlyError",
     "StoreCorruptError",
     "StoreError",
     "StoreFullError",
@@ -148,6 +152,14 @@ class StoreFullError(StoreError):
     """Disk or byte cap reached. Nothing that was acknowledged is lost; delete or raise the cap."""
 
     exit_code = 3
+
+
+class CapReachedError(StoreFullError):
+    """The store's own byte cap is reached, and nothing may be evicted for what was to be written."""
+
+
+class ReadOnlyError(StoreError):
+    """The store is open for reading alone; open it where, and as who, may write to its folder."""
 
 
 class StoreCorruptError(StoreError):

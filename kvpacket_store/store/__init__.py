@@ -1,10 +1,12 @@
 """Packets, documents and embeddings on disk: bytes in, the same bytes out.
 
-Two storeys. ``store.py`` and the two shelves are what others call: each method is one transaction.
-``documents.py``, ``packets.py``, ``embeddings.py``, ``namespaces.py``, ``accounts.py`` and
-``check.py`` work inside a transaction. Below them ``schema.py`` says where everything lies and
-``rows.py`` how it is framed; ``environment.py``, ``database.py`` and ``registry.py`` keep LMDB
-safe.
+Two storeys. ``store.py`` and the shelves are what others call; ``writer.py`` is the one way in
+which they write, evicting at the byte cap (``eviction.py``). ``documents.py``, ``packets.py``,
+``embeddings.py``, ``namespaces.py``, ``accounts.py``, ``usage.py``, ``pins.py``, ``garbage.py``,
+``mending.py`` and ``check.py`` work inside a transaction. Below them ``schema.py`` says where
+everything lies and ``rows.py`` how it is framed; ``environment.py``, ``handle.py``,
+``database.py``, ``locks.py`` and ``registry.py`` keep LMDB safe, and ``compaction.py`` writes its
+file anew.
 
 This room knows no tensors and no models: a record is opaque.
 """
@@ -17,18 +19,22 @@ from kvpacket_store.store.manifests import (
     SegmentRef,
 )
 from kvpacket_store.store.meta import FORMAT_VERSION, StoreMeta
-from kvpacket_store.store.reports import Damage, StoreStats
+from kvpacket_store.store.reports import Damage, DocumentPage, SpaceReport, StoreStats
 from kvpacket_store.store.store import PacketStore
+from kvpacket_store.store.usage import now_ms
 
 __all__ = [
     "FORMAT_VERSION",
     "Damage",
     "DocumentManifest",
+    "DocumentPage",
     "DocumentWrite",
     "PacketManifest",
     "PacketRecord",
     "PacketStore",
     "SegmentRef",
+    "SpaceReport",
     "StoreMeta",
     "StoreStats",
+    "now_ms",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvpacket_store.errors import CorruptRecordError
-from kvpacket_store.store.documents import size_of_document
+from kvpacket_store.store.document_rows import size_of_document
 from kvpacket_store.store.namespaces import NamespaceRow, save_namespace
 from kvpacket_store.store.packets import parse_manifest, size_of
 from kvpacket_store.store.reports import Counters

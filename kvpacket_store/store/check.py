@@ -8,7 +8,7 @@ import lmdb.verify
 
 from kvpacket_store.errors import CodecError, CorruptRecordError, StoreCorruptError
 from kvpacket_store.store.document_ids import document_id_of
-from kvpacket_store.store.documents import parse_document, size_of_document
+from kvpacket_store.store.document_rows import parse_document, size_of_document
 from kvpacket_store.store.embeddings import is_embedding_of
 from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, shared_namespace
@@ -18,6 +18,7 @@ from kvpacket_store.store.packets import (
     require_checksums,
     size_of,
 )
+from kvpacket_store.store.pins import is_pinned
 from kvpacket_store.store.reports import Counters, Damage
 from kvpacket_store.store.rows import unpack
 from kvpacket_store.store.schema import (
@@ -37,6 +38,8 @@ _COUNTED = (
     Table.MANIFESTS,
     Table.REFERENCES,
     Table.CHUNKS,
+    Table.USAGE,
+    Table.PINS,
 )
 
 
@@ -96,6 +99,7 @@ class _Check:
     def _documents_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.DOCUMENTS, prefix=_prefix(namespace)):
             self.num_rows[Table.DOCUMENTS] += 1
+            self.num_rows[Table.PINS] += is_pinned(self.tx, key)
             self.counted.add(size_of_document(row))
             document_id = document_id_of(self.tx, key)
             try:
@@ -167,6 +171,8 @@ class _Check:
             try:
                 manifest = parse_manifest(row, key)
                 self.counted.add(size_of(manifest, len(row)))
+                if not manifest.is_evicted:
+                    self.num_rows[Table.USAGE] += self.tx.size(Table.USAGE, key) is not None
                 self._packet(key, manifest, sizes)
             except CodecError as error:
                 self._add(namespace, key[4:].hex(), self._referring(key), str(error))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvpacket_store.errors import NotFoundError
 from kvpacket_store.store.accounts import settle
+from kvpacket_store.store.catalog import Catalog
+from kvpacket_store.store.document_rows import manifest_row, prepare_documents, size_of_document
 from kvpacket_store.store.documents import (
     delete_document,
     find_document,
-    manifest_row,
-    prepare_documents,
     put_document,
-    size_of_document,
 )
-from kvpacket_store.store.embeddings import EmbeddingRow, every_embedding, has_embeddings
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.listing import documents_page
 from kvpacket_store.store.manifests import (
     DocumentManifest,
     DocumentWrite,
@@ -27,22 +24,35 @@ from kvpacket_store.store.manifests import (
 )
 from kvpacket_store.store.namespaces import (
     NamespaceRow,
-    every_namespace,
     find_namespace,
     find_or_add_namespace,
 )
-from kvpacket_store.store.packets import copy_record, find_manifest, require_checksums
+from kvpacket_store.store.packets import (
+    copy_record,
+    find_manifest,
+    require_checksums,
+    require_held,
+)
+from kvpacket_store.store.pins import set_pin
 from kvpacket_store.store.rows import unpack
-from kvpacket_store.store.schema import Table, document_key, namespace_key, packet_row_key
+from kvpacket_store.store.schema import (
+    Table,
+    document_key,
+    namespace_key,
+    packet_bytes,
+    packet_row_key,
+)
 from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.store.writer import Writer
 
 __all__ = ["DocumentShelf"]
 
 
-class DocumentShelf:
-    """Documents, their texts and embeddings, by namespace. A part of `PacketStore`."""
+class DocumentShelf(Catalog):
+    """Documents and their texts, by namespace. A part of `PacketStore`."""
 
     _environment: Environment
+    _writer: Writer
 
     def put_document(
         self,
@@ -50,11 +60,15 @@ class DocumentShelf:
         manifest: DocumentManifest,
         records: Mapping[str, PacketRecord],
         embeddings: Sequence[bytes] | None = None,
+        *,
+        keep_since_ms: int | None = None,
     ) -> None:
         """Write or replace one document in one synced commit.
 
         Packets that are in the namespace already stay as they are, whether or not ``records`` has
-        them; packets that only the replaced version referred to are deleted.
+        them; one that was evicted comes back if ``records`` has it, and stays evicted if not.
+        Packets that only the replaced version referred to are deleted. At the byte cap, packets
+        that were used least recently are evicted.
 
         Parameters
         ----------
@@ -66,17 +80,29 @@ class DocumentShelf:
             By packet key; at least those that the namespace does not hold.
         embeddings : sequence of bytes or None
             float32 values of each segment. None leaves the document without.
+        keep_since_ms : int or None
+            Do not evict packets that were used since then (ms since 1970): pass the start of an
+            ingest, which must not evict what it has itself just filed.
 
         Raises
         ------
         DocumentError
             A packet is missing, or something does not fit together. Nothing was written.
+        CapReachedError
+            Nothing more may be evicted; delete documents. Nothing was written.
         StoreFullError
-            Delete documents or free disk space. Nothing was written.
+            Free disk space. Nothing was written.
         """
-        self.put_documents(namespace, [DocumentWrite(manifest, records, embeddings)])
+        write = DocumentWrite(manifest, records, embeddings)
+        self.put_documents(namespace, [write], keep_since_ms=keep_since_ms)
 
-    def put_documents(self, namespace: str, writes: Iterable[DocumentWrite]) -> None:
+    def put_documents(
+        self,
+        namespace: str,
+        writes: Iterable[DocumentWrite],
+        *,
+        keep_since_ms: int | None = None,
+    ) -> None:
         """Write or replace several documents in one synced commit: all of them, or none.
 
         They share their records. A synced commit costs some 10 ms, so bring several at once.
@@ -93,7 +119,15 @@ class DocumentShelf:
             row.advance()
             settle(tx, row)
 
-        self._environment.write(action)
+        self._writer.write_evicting(
+            action,
+            need_bytes=sum(document.num_bytes for document in documents)
+            + sum(packet.num_bytes for packet in packets.values()),
+            packets={
+                packet_bytes(key) for document in documents for key in document.manifest.packet_keys
+            },
+            keep_since_ms=keep_since_ms,
+        )
 
     def update_metadata(
         self, namespace: str, document_id: str, metadata: Mapping[str, Any], metadata_hash: str
@@ -117,7 +151,7 @@ class DocumentShelf:
             row.advance()
             settle(tx, row)
 
-        self._environment.write(action)
+        self._writer.write_evicting(action, need_bytes=0)
 
     def delete_document(self, namespace: str, document_id: str) -> None:
         """Delete a document, and the packets that no other document refers to.
@@ -135,7 +169,31 @@ class DocumentShelf:
             row.advance()
             settle(tx, row)
 
-        self._environment.write(action, frees_space=True)
+        self._writer.write(action, frees_space=True)
+
+    def pin_document(self, namespace: str, document_id: str) -> None:
+        """Never evict the packets of a document, whatever version of it there will be.
+
+        Raises
+        ------
+        NotFoundError
+            No such document.
+        """
+        self._set_pin(namespace, document_id, is_pinned=True)
+
+    def unpin_document(self, namespace: str, document_id: str) -> None:
+        """Let the packets of a document be evicted again; errors as `pin_document`."""
+        self._set_pin(namespace, document_id, is_pinned=False)
+
+    def _set_pin(self, namespace: str, document_id: str, *, is_pinned: bool) -> None:
+        def action(tx: Transaction) -> None:
+            row = find_namespace(tx, namespace)
+            key = document_key(0 if row is None else row.id, document_id)
+            if row is None or tx.size(Table.DOCUMENTS, key) is None:
+                raise _no_document(namespace, document_id)
+            set_pin(tx, key, is_pinned=is_pinned)
+
+        self._writer.write_evicting(action, need_bytes=0)
 
     def get_document(self, namespace: str, document_id: str) -> DocumentManifest:
         """Return a document's manifest, without its text.
@@ -184,7 +242,7 @@ class DocumentShelf:
         Raises
         ------
         NotFoundError
-            No such document, or one of its packets is missing; ingest the document again.
+            No such document, or one of its packets is missing or evicted; prefill that again.
         CorruptRecordError
             One of its packets is damaged; prefill that again.
         """
@@ -199,73 +257,11 @@ class DocumentShelf:
                         f"packet {packet_key} of document {document_id!r:.80} is not in the store; "
                         "ingest the document again"
                     )
+                require_held(packet)
                 found.append((packet, copy_record(tx, key, packet)))
         for packet, record in found:
             require_checksums(packet, record)
         return document, {packet.packet_key: record for packet, record in found}
-
-    def list_documents(
-        self, namespace: str | None, limit: int = 100, after: str | None = None
-    ) -> tuple[list[DocumentManifest], str | None]:
-        """Return one page of documents, in the order of their ids.
-
-        Parameters
-        ----------
-        namespace : str or None
-            None: all of them, in the order of their names.
-        limit : int
-            Most documents on the page.
-        after : str or None
-            What the page before returned as its second value. In one namespace that is the last
-            id, and any text will do: the page begins after it.
-
-        Returns
-        -------
-        list of DocumentManifest, str or None
-            The page, and where the next one begins; None after the last.
-        """
-        with self._environment.read() as tx:
-            return documents_page(tx, namespace, limit, after)
-
-    def count(self, namespace: str | None = None) -> int:
-        """Return how many documents a namespace, or the store, has."""
-        with self._environment.read() as tx:
-            if namespace is None:
-                return sum(row.counters.documents for row in every_namespace(tx))
-            row = find_namespace(tx, namespace)
-            return 0 if row is None else row.counters.documents
-
-    def namespaces(self) -> list[str]:
-        """Return the names of the namespaces that hold documents, in order."""
-        with self._environment.read() as tx:
-            return [row.name for row in every_namespace(tx) if row.counters.documents]
-
-    def generation(self, namespace: str) -> int:
-        """Return a number that grows with every commit that changes the namespace's documents.
-
-        It never comes back, not even in a store that was restored from a copy. 0: never used.
-        """
-        with self._environment.read() as tx:
-            row = find_namespace(tx, namespace)
-            return 0 if row is None else row.generation
-
-    def has_embeddings(self, namespace: str, manifest: DocumentManifest) -> bool:
-        """Say whether every segment of a document has its embedding, undamaged."""
-        with self._environment.read() as tx:
-            row = find_namespace(tx, namespace)
-            keys = [segment.packet_key for segment in manifest.segments]
-            return row is not None and has_embeddings(tx, document_key(row.id, manifest.id), keys)
-
-    def iter_embeddings(self, namespace: str) -> Iterator[EmbeddingRow]:
-        """Yield ``(document_id, segment_index, packet_key, float32 values)`` as of one moment.
-
-        All of them are copied first: no transaction stays open while the caller works. A damaged
-        one is left out (see `has_embeddings`).
-        """
-        with self._environment.read() as tx:
-            row = find_namespace(tx, namespace)
-            rows = [] if row is None else list(every_embedding(tx, row.id))
-        return iter(rows)
 
 
 def _require(

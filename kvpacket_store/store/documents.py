@@ -2,111 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kvpacket_store.errors import CorruptRecordError, DocumentError, UsageError
+from kvpacket_store.store.document_rows import (
+    PreparedDocument,
+    parse_document,
+    size_of_document,
+)
 from kvpacket_store.store.embeddings import (
     delete_embeddings,
-    prepare_embeddings,
     write_embeddings,
 )
-from kvpacket_store.store.manifests import DocumentManifest, DocumentWrite
+from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
 from kvpacket_store.store.namespaces import NamespaceRow
 from kvpacket_store.store.packets import (
     PreparedPacket,
     delete_packet,
+    evict_record,
     find_manifest,
     is_intact,
-    prepare_packet,
     write_packet,
 )
-from kvpacket_store.store.reports import Counters
-from kvpacket_store.store.rows import json_bytes, pack, unpack_json
+from kvpacket_store.store.pins import is_pinned, set_pin
 from kvpacket_store.store.schema import (
     Table,
     document_key,
-    document_name_key,
-    packet_bytes,
     packet_row_key,
 )
 from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.store.usage import mark_used, write_usage
 
 __all__ = [
-    "PreparedDocument",
     "delete_document",
+    "evict_packet",
     "find_document",
-    "manifest_row",
-    "parse_document",
-    "prepare_documents",
     "put_document",
     "remove_packet",
     "replace_packet",
-    "size_of_document",
     "stage_packet",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedDocument:
-    """A document with everything computed that needs no transaction."""
-
-    manifest: DocumentManifest
-    manifest_row: bytes
-    text_row: bytes
-    embedding_rows: tuple[bytes, ...]
-
-
-def prepare_documents(
-    writes: Iterable[DocumentWrite],
-) -> tuple[list[PreparedDocument], dict[str, PreparedPacket]]:
-    """Check and frame a batch; its documents share their records.
-
-    Raises
-    ------
-    DocumentError, UsageError
-        What is wrong, and with which document; nothing was written.
-    """
-    documents: list[PreparedDocument] = []
-    packets: dict[str, PreparedPacket] = {}
-    for write in writes:
-        documents.append(_prepare(write.manifest, write.embeddings))
-        for packet_key, record in write.records.items():
-            if packet_key != record.packet_key:
-                raise DocumentError(
-                    write.manifest.id,
-                    f"record {record.packet_key} is passed under key {packet_key!r:.80}",
-                )
-            packets[packet_key] = packets.get(packet_key) or prepare_packet(record)
-    return documents, packets
-
-
-def _prepare(manifest: DocumentManifest, embeddings: Sequence[bytes] | None) -> PreparedDocument:
-    document_name_key(manifest.id)
-    if not isinstance(manifest.text, str):
-        raise DocumentError(manifest.id, "its text is missing; pass it in the manifest")
-    for packet_key in manifest.packet_keys:
-        packet_bytes(packet_key)
-    return PreparedDocument(
-        manifest=manifest,
-        manifest_row=manifest_row(manifest),
-        text_row=pack(manifest.text.encode("utf-8", "surrogatepass")),
-        embedding_rows=prepare_embeddings(manifest, embeddings),
-    )
-
-
-def manifest_row(manifest: DocumentManifest) -> bytes:
-    """Return the row of table ``documents``.
-
-    Raises
-    ------
-    DocumentError
-        The metadata is not JSON.
-    """
-    try:
-        return pack(json_bytes(manifest.to_json()))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DocumentError(manifest.id, f"its metadata is not JSON ({error})") from error
 
 
 def find_document(
@@ -119,14 +55,12 @@ def find_document(
     CorruptRecordError
         It is there and cannot be read; ingest the document again.
     """
-    row = tx.get(Table.DOCUMENTS, document_key(namespace.id, document_id))
-    return None if row is None else parse_document(row, namespace.name, document_id)
-
-
-def parse_document(row: bytes, namespace: str, document_id: str) -> DocumentManifest:
-    """Read a row of table ``documents``."""
-    what = f"document {document_id!r:.80} of namespace {namespace!r}"
-    return DocumentManifest.from_json(unpack_json(row, what), namespace)
+    key = document_key(namespace.id, document_id)
+    row = tx.get(Table.DOCUMENTS, key)
+    if row is None:
+        return None
+    manifest = parse_document(row, namespace.name, document_id)
+    return replace(manifest, is_pinned=is_pinned(tx, key))
 
 
 def put_document(
@@ -168,6 +102,7 @@ def delete_document(tx: Transaction, namespace: NamespaceRow, document_id: str) 
     tx.delete(Table.DOCUMENTS, key)
     tx.delete(Table.TEXTS, key)
     delete_embeddings(tx, key)
+    set_pin(tx, key, is_pinned=False)
     _let_go(tx, namespace, key, _old_packet_keys(tx, namespace, key, row))
     namespace.counters.add(size_of_document(row), -1)
     return True
@@ -184,10 +119,7 @@ def replace_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPac
     key = packet_row_key(namespace.id, packet.manifest.packet_key)
     if not tx.count_values(Table.REFERENCES, key):
         return False
-    try:
-        stored = find_manifest(tx, key)
-    except CorruptRecordError:
-        stored = None
+    stored = _readable_manifest(tx, key)
     if stored is not None and stored.token_ids != packet.manifest.token_ids:
         raise UsageError(f"packet {stored.packet_key} holds other tokens; a repair keeps them")
     _write_anew(tx, namespace, key, packet)
@@ -201,16 +133,20 @@ def _keep_or_write(
     packet_key: str,
     packet: PreparedPacket | None,
 ) -> None:
-    """Have the packet whole afterwards: as it is, or from the record that was passed."""
+    """Have the packet afterwards: as it is, evicted or not, or from the record that was passed."""
     if packet is not None:
         try:
             stage_packet(tx, namespace, packet)
         except UsageError as error:
             raise DocumentError(document_id, str(error)) from error
-    elif not is_intact(tx, packet_row_key(namespace.id, packet_key)):
+        return
+    key = packet_row_key(namespace.id, packet_key)
+    stored = _readable_manifest(tx, key)
+    if stored is None or not (stored.is_evicted or is_intact(tx, key)):
         raise DocumentError(
             document_id, f"packet {packet_key} is neither in the store nor passed with it"
         )
+    mark_used(tx, key)
 
 
 def stage_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPacket) -> None:
@@ -222,12 +158,29 @@ def stage_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPacke
         The packet that is there holds other tokens.
     """
     key = packet_row_key(namespace.id, packet.manifest.packet_key)
-    if not is_intact(tx, key):
-        _write_anew(tx, namespace, key, packet)
-        return
-    stored = find_manifest(tx, key)
+    stored = _readable_manifest(tx, key)
     if stored is not None and stored.token_ids != packet.manifest.token_ids:
         raise UsageError(f"packet {stored.packet_key} is in the store with other tokens")
+    if is_intact(tx, key):
+        mark_used(tx, key)
+    else:
+        _write_anew(tx, namespace, key, packet)
+
+
+def evict_packet(tx: Transaction, namespace: NamespaceRow, key: bytes) -> bool:
+    """Delete a packet's record and keep what is known of it; say whether there was one."""
+    change = evict_record(tx, key)
+    if change is None:
+        return False
+    namespace.counters.add(change)
+    return True
+
+
+def _readable_manifest(tx: Transaction, key: bytes) -> PacketManifest | None:
+    try:
+        return find_manifest(tx, key)
+    except CorruptRecordError:
+        return None
 
 
 def _write_anew(
@@ -236,6 +189,7 @@ def _write_anew(
     is_expected = tx.count_values(Table.REFERENCES, key) > 0
     remove_packet(tx, namespace, key, is_expected=is_expected)
     namespace.counters.add(write_packet(tx, key, packet))
+    write_usage(tx, key, packet.manifest.stored_bytes)
 
 
 def remove_packet(
@@ -243,7 +197,7 @@ def remove_packet(
 ) -> None:
     """Delete a packet from store and counters; doubt the counters where it is not as expected."""
     removed = delete_packet(tx, key)
-    if removed is None or (is_expected and not removed.packets):
+    if removed is None or (is_expected and not (removed.packets or removed.evicted_packets)):
         namespace.is_suspect = True  # lost or spoilt behind our back, and still counted
     else:
         namespace.counters.add(removed, -1)
@@ -273,8 +227,3 @@ def _old_packet_keys(
             for key, name in tx.scan(Table.REFERENCES, prefix=prefix)
             if name == document[4:]
         }
-
-
-def size_of_document(row: bytes) -> Counters:
-    """Return a document's own share of its namespace's counters, packets apart."""
-    return Counters(documents=1, live_bytes=len(row))

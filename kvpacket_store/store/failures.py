@@ -11,6 +11,7 @@ import lmdb
 
 from kvpacket_store.errors import (
     NotFoundError,
+    ReadOnlyError,
     StoreCorruptError,
     StoreError,
     StoreFullError,
@@ -18,7 +19,7 @@ from kvpacket_store.errors import (
     UnsupportedFormatError,
 )
 
-__all__ = ["as_store_error", "disk_is_full"]
+__all__ = ["as_store_error", "disk_is_full", "read_only_error"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -82,8 +83,8 @@ def _access_error(error: Exception, code: int, path: Path) -> StoreError:
         )
     if code in _FORBIDDEN or isinstance(error, lmdb.ReadonlyError):
         return StoreError(
-            f"store {path}: cannot write there ({error}); readers need to write too (lock.mdb). "
-            "Give this user write permission to the folder and its files, or copy the store"
+            f"store {path}: cannot get at it ({error}). Give this user permission to read the "
+            "folder and its files (write permission too, for whoever changes it), or copy the store"
         )
     if isinstance(error, lmdb.TxnFullError):
         return StoreError(f"store {path}: too much in one commit; pass fewer documents at once")
@@ -113,3 +114,11 @@ def disk_is_full(error: Exception, code: int, path: Path) -> bool:
         data_bytes + _ALMOST_NOTHING_BYTES > limit_bytes
     )
     return near_limit or room.f_bavail * room.f_frsize < _ALMOST_NOTHING_BYTES
+
+
+def read_only_error(path: Path) -> ReadOnlyError:
+    """Return what is raised where a store that is open for reading is to be changed."""
+    return ReadOnlyError(
+        f"store {path} is open for reading alone; open it without read_only, as a user with write "
+        "permission to the folder and its files, or copy the store to where that is so"
+    )

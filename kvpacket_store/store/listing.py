@@ -1,15 +1,18 @@
-"""Documents page by page, in the order of their ids."""
+"""Documents page by page, in the order of their ids; a damaged one is named, and passed over."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
-from kvpacket_store.errors import UsageError
+from kvpacket_store.errors import CodecError, UsageError
 from kvpacket_store.store.document_ids import document_id_of
-from kvpacket_store.store.documents import parse_document
+from kvpacket_store.store.document_rows import parse_document
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, find_namespace
+from kvpacket_store.store.pins import is_pinned
+from kvpacket_store.store.reports import DocumentPage
 from kvpacket_store.store.schema import Table, document_key, namespace_key
 from kvpacket_store.store.transaction import Transaction
 
@@ -18,39 +21,52 @@ __all__ = ["documents_page"]
 
 def documents_page(
     tx: Transaction, namespace: str | None, limit: int, after: str | None
-) -> tuple[list[DocumentManifest], str | None]:
-    """Return a page, and where the next one begins; see ``PacketStore.list_documents``."""
+) -> DocumentPage:
+    """Return a page; see ``PacketStore.document_page``."""
     if limit < 1:
         raise UsageError(f"limit {limit} must be 1 or more")
     page: list[DocumentManifest] = []
-    for document in _documents_after(tx, namespace, after):
+    damaged: list[tuple[str, str]] = []
+    for row, key, value in _rows_after(tx, namespace, after):
         if len(page) == limit:
-            return page, _cursor(namespace, page[-1])
-        page.append(document)
-    return page, None
+            return DocumentPage(tuple(page), _cursor(namespace, page[-1]), tuple(damaged))
+        try:
+            document = parse_document(value, row.name, document_id_of(tx, key))
+        except CodecError:
+            damaged.append((row.name, _id_of_damaged(tx, key)))
+        else:
+            page.append(replace(document, is_pinned=is_pinned(tx, key)))
+    return DocumentPage(tuple(page), None, tuple(damaged))
 
 
-def _documents_after(
+def _id_of_damaged(tx: Transaction, key: bytes) -> str:
+    try:
+        return document_id_of(tx, key)
+    except CodecError:
+        return key[4:].decode("utf-8", "replace")
+
+
+def _rows_after(
     tx: Transaction, namespace: str | None, after: str | None
-) -> Iterator[DocumentManifest]:
+) -> Iterator[tuple[NamespaceRow, bytes, bytes]]:
     if namespace is not None:
         row = find_namespace(tx, namespace)
         if row is not None:
-            yield from _documents_of(tx, row, after)
+            yield from _rows_of(tx, row, after)
         return
     first, last_id = (None, None) if after is None else _parse_cursor(after)
     for row in every_namespace(tx, first):
-        yield from _documents_of(tx, row, last_id if row.name == first else None)
+        yield from _rows_of(tx, row, last_id if row.name == first else None)
 
 
-def _documents_of(
+def _rows_of(
     tx: Transaction, namespace: NamespaceRow, after: str | None
-) -> Iterator[DocumentManifest]:
+) -> Iterator[tuple[NamespaceRow, bytes, bytes]]:
     start = b"" if after is None else document_key(namespace.id, after)
     prefix = namespace.id.to_bytes(4, "big")
-    for key, row in tx.scan(Table.DOCUMENTS, prefix=prefix, start=start):
+    for key, value in tx.scan(Table.DOCUMENTS, prefix=prefix, start=start):
         if key != start:
-            yield parse_document(row, namespace.name, document_id_of(tx, key))
+            yield namespace, key, value
 
 
 def _cursor(namespace: str | None, last: DocumentManifest) -> str:

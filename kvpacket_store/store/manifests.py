@@ -56,6 +56,8 @@ class DocumentManifest:
         To be given when the document is put; None when it is read (see ``document_text``).
     namespace : str or None
         Filled in by the store.
+    is_pinned : bool
+        Filled in by the store: its packets are never evicted.
     """
 
     id: str
@@ -65,6 +67,7 @@ class DocumentManifest:
     segments: tuple[SegmentRef, ...]
     text: str | None = field(default=None, repr=False)
     namespace: str | None = None
+    is_pinned: bool = False
 
     @property
     def tokens(self) -> int:
@@ -143,6 +146,7 @@ class PacketManifest:
     ``token_ids`` to ``engine`` are as in `PacketRecord`. ``stored_bytes`` is the record's length,
     ``chunk_bytes`` that of every chunk but the last, ``chunk_checksums`` are xxh3 (64 bits, hex),
     ``refcount`` says how many documents refer to the packet.
+    A packet that was evicted has no chunks: what is known of it stays, its record is gone.
     """
 
     packet_key: str
@@ -163,6 +167,11 @@ class PacketManifest:
         return len(self.token_ids)
 
     @property
+    def is_evicted(self) -> bool:
+        """Whether the record gave way to others; prefill it again from the token ids."""
+        return not self.chunk_checksums
+
+    @property
     def num_chunks(self) -> int:
         """How many values hold the record."""
         return len(self.chunk_checksums)
@@ -170,6 +179,8 @@ class PacketManifest:
     @property
     def chunk_sizes(self) -> tuple[int, ...]:
         """Bytes of each chunk, in order."""
+        if self.is_evicted:
+            return ()
         last = self.stored_bytes - self.chunk_bytes * (self.num_chunks - 1)
         return (self.chunk_bytes,) * (self.num_chunks - 1) + (last,)
 
@@ -202,9 +213,9 @@ class PacketManifest:
                 chunk_bytes=values["chunk_bytes"],
                 chunk_checksums=tuple(values["chunk_xxh3"]),
             )
-            is_sound = min(manifest.chunk_sizes) > 0 and manifest.chunk_bytes >= max(
-                manifest.chunk_sizes
-            )
+            sizes = manifest.chunk_sizes or (manifest.chunk_bytes,)
+            is_sound = min(sizes) > 0 and manifest.chunk_bytes >= max(sizes)
+            is_sound = is_sound and sum(manifest.chunk_sizes) == manifest.stored_bytes
         except (KeyError, TypeError) as error:
             raise CorruptRecordError(
                 f"a packet has an unreadable manifest ({error!r}); ingest its document again"

@@ -46,6 +46,8 @@ class StoreMeta:
         ISO 8601.
     embedder : str
         Digest of what embedded its segments; vectors of another one mean nothing beside them.
+    packet_ttl_s : int or None
+        Packets unused for longer are evicted, first of all and by `gc`; None: not for their age.
     format_version : int
         Of the store's layout on disk.
     """
@@ -64,6 +66,7 @@ class StoreMeta:
     max_bytes: int | None
     created_at: str
     embedder: str = ""
+    packet_ttl_s: int | None = None
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -72,6 +75,11 @@ class StoreMeta:
             raise UsageError(
                 f"max_bytes {self.max_bytes} is too little for a store; "
                 f"pass {MIN_MAX_BYTES} or more, or None"
+            )
+        if self.packet_ttl_s is not None and self.packet_ttl_s < 1:
+            raise UsageError(
+                f"packet_ttl_s {self.packet_ttl_s} is no time to live; "
+                "pass 1 second or more, or None"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +95,7 @@ class StoreMeta:
         UnsupportedFormatError
             A later version made the store; upgrade this package.
         StoreCorruptError
-            A field is missing or unknown.
+            A field is missing, unknown or not what it should be.
         """
         version = values.get("format_version")
         if not isinstance(version, int) or version < 1:
@@ -102,4 +110,7 @@ class StoreMeta:
             raise StoreCorruptError(
                 f"the store's description lacks or adds fields: {sorted(set(values) ^ names)}"
             )
-        return cls(**values)
+        try:
+            return cls(**values)
+        except (TypeError, UsageError) as error:
+            raise StoreCorruptError(f"the store's description does not hold: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvpacket_store.errors import NotFoundError
@@ -17,16 +17,25 @@ from kvpacket_store.store.namespaces import (
     shared_namespace,
 )
 from kvpacket_store.store.packets import (
+    PreparedPacket,
     copy_record,
     find_manifest,
     is_intact,
     prepare_packet,
     require_checksums,
+    require_held,
     require_tokens,
     write_packet,
 )
-from kvpacket_store.store.schema import Table, namespace_key, packet_row_key, shared_row_key
+from kvpacket_store.store.schema import (
+    Table,
+    namespace_key,
+    packet_bytes,
+    packet_row_key,
+    shared_row_key,
+)
 from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.store.writer import Writer
 from kvpacket_store.types import TokenIds
 
 __all__ = ["PacketShelf"]
@@ -42,6 +51,7 @@ class PacketShelf:
     """
 
     _environment: Environment
+    _writer: Writer
 
     def has_packet(
         self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
@@ -52,7 +62,7 @@ class PacketShelf:
             return key is not None and is_intact(tx, key, token_ids)
 
     def get_manifest(self, namespace: str, packet_key: str) -> PacketManifest:
-        """Return what is known of a packet.
+        """Return what is known of a packet, evicted or not (``is_evicted``).
 
         Raises
         ------
@@ -73,7 +83,8 @@ class PacketShelf:
         Raises
         ------
         NotFoundError
-            No such packet in this namespace, or one that holds other tokens; prefill it.
+            No such packet in this namespace, one that was evicted, or one that holds other
+            tokens; prefill it.
         CorruptRecordError
             A chunk is missing or does not match its checksum; prefill it again.
         """
@@ -81,12 +92,26 @@ class PacketShelf:
             key = _key(tx, namespace, packet_key)
             manifest = _require(tx, key, packet_key, namespace)
             require_tokens(manifest, token_ids)
+            require_held(manifest)
             record = copy_record(tx, key or b"", manifest)
         require_checksums(manifest, record)
         return record
 
-    def replace_record(self, namespace: str, record: PacketRecord) -> None:
-        """Write a packet's record anew, for a repair; documents go on referring to it.
+    def touch(self, namespace: str, packet_keys: Iterable[str]) -> None:
+        """Say that packets were used, so that others are evicted before them.
+
+        Noted in memory, and written with the next write, after some hundred notes or half a
+        minute, and at `close`. Never fails for the store's sake; what cannot be written is noted
+        again, and of very many notes the oldest are forgotten.
+        """
+        self._writer.note_uses(namespace, packet_keys)
+
+    def replace_record(
+        self, namespace: str, record: PacketRecord, *, keep_since_ms: int | None = None
+    ) -> None:
+        """Write a packet's record anew, for a repair or after an eviction.
+
+        Documents go on referring to it. Errors and ``keep_since_ms`` as in `put_document`, and:
 
         Raises
         ------
@@ -103,7 +128,7 @@ class PacketShelf:
                 raise _no_packet(record.packet_key, namespace)
             settle(tx, row)
 
-        self._environment.write(action)
+        self._write_packets(action, [packet], keep_since_ms)
 
     def iter_packets(self, namespace: str | None = None) -> Iterator[PacketManifest]:
         """Yield every packet's manifest, by namespace, in the order of the keys.
@@ -141,11 +166,18 @@ class PacketShelf:
 
     # --- packets that no document refers to
 
-    def stage_packets(self, namespace: str, records: Mapping[str, PacketRecord]) -> None:
+    def stage_packets(
+        self,
+        namespace: str,
+        records: Mapping[str, PacketRecord],
+        *,
+        keep_since_ms: int | None = None,
+    ) -> None:
         """Write packets whose document is still to come, in one synced commit.
 
         A long document need not be in memory at once, and an interrupted ingest finds again what
-        it has made. What no document comes to refer to is for `delete_staged`.
+        it has made. What no document comes to refer to is for `delete_staged` and `gc`.
+        ``keep_since_ms`` as in `put_document`.
 
         Raises
         ------
@@ -161,7 +193,7 @@ class PacketShelf:
                 stage_packet(tx, row, packet)
             settle(tx, row)
 
-        self._environment.write(action)
+        self._write_packets(action, packets, keep_since_ms)
 
     def delete_staged(self, namespace: str) -> int:
         """Delete the packets that no document refers to; return how many. Not during an ingest."""
@@ -177,12 +209,12 @@ class PacketShelf:
             settle(tx, row)
             return len(staged)
 
-        return self._environment.write(action, frees_space=True)
+        return self._writer.write(action, frees_space=True)
 
     def put_shared(self, record: PacketRecord) -> None:
         """Write or replace a packet that belongs to the store: an adapter's header, a preamble.
 
-        Nothing refers to it, and nothing deletes it.
+        Nothing refers to it, and nothing deletes or evicts it.
         """
         packet = prepare_packet(record)
 
@@ -192,7 +224,20 @@ class PacketShelf:
             row.counters.add(write_packet(tx, key, packet))
             settle(tx, row)
 
-        self._environment.write(action)
+        self._write_packets(action, [packet], None)
+
+    def _write_packets(
+        self,
+        action: Callable[[Transaction], None],
+        packets: Sequence[PreparedPacket],
+        keep_since_ms: int | None,
+    ) -> None:
+        self._writer.write_evicting(
+            action,
+            need_bytes=sum(packet.num_bytes for packet in packets),
+            packets={packet_bytes(packet.manifest.packet_key) for packet in packets},
+            keep_since_ms=keep_since_ms,
+        )
 
     def has_shared(self, packet_key: str, token_ids: TokenIds | None = None) -> bool:
         """Say whether the packet is there with all its chunks."""

@@ -20,11 +20,13 @@ __all__ = [
     "PreparedPacket",
     "copy_record",
     "delete_packet",
+    "evict_record",
     "find_manifest",
     "is_intact",
     "parse_manifest",
     "prepare_packet",
     "require_checksums",
+    "require_held",
     "require_tokens",
     "size_of",
     "write_packet",
@@ -38,6 +40,11 @@ class PreparedPacket:
     manifest: PacketManifest
     manifest_row: bytes
     record: memoryview
+
+    @property
+    def num_bytes(self) -> int:
+        """Of record and manifest."""
+        return len(self.record) + len(self.manifest_row)
 
 
 def prepare_packet(record: PacketRecord) -> PreparedPacket:
@@ -87,7 +94,7 @@ def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counter
     """
     for index, chunk in enumerate(_chunks(packet)):
         tx.put(Table.CHUNKS, chunk_key(key, index), chunk)
-    _put_manifest(tx, key, packet.manifest_row)
+    tx.put(Table.MANIFESTS, key, packet.manifest_row)
     return size_of(packet.manifest, len(packet.manifest_row))
 
 
@@ -97,12 +104,10 @@ def _chunks(packet: PreparedPacket) -> Iterator[memoryview]:
         yield packet.record[start : start + step]
 
 
-def _put_manifest(tx: Transaction, key: bytes, row: bytes) -> None:
-    tx.put(Table.MANIFESTS, key, row)
-
-
 def size_of(manifest: PacketManifest, row_bytes: int) -> Counters:
     """Return a packet's share of its namespace's counters."""
+    if manifest.is_evicted:
+        return Counters(evicted_packets=1, live_bytes=row_bytes)
     return Counters(
         packets=1,
         tokens=manifest.tokens,
@@ -120,8 +125,8 @@ def delete_packet(tx: Transaction, key: bytes) -> Counters | None:
         What that takes away; None where the manifest is unreadable and does not say.
     """
     row = tx.get(Table.MANIFESTS, key)
-    for chunk in [found for found, _ in tx.scan_sizes(Table.CHUNKS, prefix=key)]:
-        tx.delete(Table.CHUNKS, chunk)
+    _delete_chunks(tx, key)
+    tx.delete(Table.USAGE, key)
     if row is None:
         return Counters()
     tx.delete(Table.MANIFESTS, key)
@@ -129,6 +134,37 @@ def delete_packet(tx: Transaction, key: bytes) -> Counters | None:
         return size_of(parse_manifest(row, key), len(row))
     except CorruptRecordError:
         return None
+
+
+def evict_record(tx: Transaction, key: bytes) -> Counters | None:
+    """Delete a packet's record and keep its manifest.
+
+    Returns
+    -------
+    Counters or None
+        What that changes; None where the manifest is missing or unreadable, so that the record
+        stays for whoever looks into that.
+    """
+    tx.delete(Table.USAGE, key)
+    row = tx.get(Table.MANIFESTS, key)
+    try:
+        manifest = None if row is None else parse_manifest(row, key)
+    except CorruptRecordError:
+        return None
+    if row is None or manifest is None:
+        return None
+    _delete_chunks(tx, key)
+    evicted = replace(manifest, stored_bytes=0, chunk_checksums=())
+    new_row = pack(json_bytes(evicted.to_json()))
+    tx.put(Table.MANIFESTS, key, new_row)
+    change = size_of(evicted, len(new_row))
+    change.add(size_of(manifest, len(row)), -1)
+    return change
+
+
+def _delete_chunks(tx: Transaction, key: bytes) -> None:
+    for chunk in [found for found, _ in tx.scan_sizes(Table.CHUNKS, prefix=key)]:
+        tx.delete(Table.CHUNKS, chunk)
 
 
 def find_manifest(tx: Transaction, key: bytes) -> PacketManifest | None:
@@ -171,6 +207,21 @@ def require_tokens(manifest: PacketManifest, token_ids: TokenIds | None) -> None
         raise NotFoundError(
             f"packet {manifest.packet_key} holds other tokens than those asked for; "
             "prefill them without the store"
+        )
+
+
+def require_held(manifest: PacketManifest) -> None:
+    """Make an evicted packet a miss.
+
+    Raises
+    ------
+    NotFoundError
+        Prefill it again from its token ids.
+    """
+    if manifest.is_evicted:
+        raise NotFoundError(
+            f"packet {manifest.packet_key} was evicted to make room; prefill it again from its "
+            "token ids: answers do, and so does ingesting its document"
         )
 
 

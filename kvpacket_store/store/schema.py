@@ -4,6 +4,7 @@
 table      key                                   value
 ========== ===================================== =================================================
 meta       ``"store"``, ``"last_namespace"``     row: `StoreMeta`; uint32: last number given out
+meta       ``"last_eviction"``                   uint64: ms since 1970
 namespaces name                                  row: number, generation, counters
 documents  namespace, document                   row: manifest
 texts      namespace, document                   row: the document's text
@@ -11,6 +12,8 @@ embeddings namespace, document, uint32 segment   xxh3, packet key, float32 value
 manifests  namespace, packet                     row: manifest
 references namespace, packet                     document, once for each that refers to the packet
 chunks     namespace, packet, uint32 chunk       n * 4096 - 16 bytes of the record
+usage      namespace, packet                     uint64 last use, ms; uint64 bytes of the record
+pins       namespace, document                   ``1``: its packets are not to be evicted
 ========== ===================================== =================================================
 
 A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 bytes. *Names* and
@@ -34,6 +37,7 @@ from kvpacket_store.errors import CorruptRecordError, DocumentError, UsageError
 
 __all__ = [
     "CHUNK_BYTES",
+    "META_LAST_EVICTION",
     "META_LAST_NAMESPACE",
     "META_STORE",
     "SHARED_NAMESPACE",
@@ -58,6 +62,7 @@ SHARED_NAMESPACE = 0
 SHARED_NAME_KEY = b"\xff"  # no name has this key: UTF-8 never starts with it
 META_STORE = b"store"
 META_LAST_NAMESPACE = b"last_namespace"
+META_LAST_EVICTION = b"last_eviction"
 
 _MAX_NAME_CHARS = 200
 _MAX_DOCUMENT_ID_CHARS = 1000
@@ -76,6 +81,8 @@ class Table(enum.StrEnum):
     MANIFESTS = "manifests"
     REFERENCES = "references"
     CHUNKS = "chunks"
+    USAGE = "usage"
+    PINS = "pins"
 
 
 def text_key(text: str) -> bytes:

@@ -17,24 +17,24 @@ from kvpacket_store.errors import (
 )
 from kvpacket_store.store import registry
 from kvpacket_store.store.check import check_file, check_tables
+from kvpacket_store.store.database import DATA_FILE, LOCK_FILE
 from kvpacket_store.store.document_shelf import DocumentShelf
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.store.meta import StoreMeta
-from kvpacket_store.store.namespaces import every_namespace, find_namespace, shared_namespace
 from kvpacket_store.store.packet_shelf import PacketShelf
-from kvpacket_store.store.reports import Counters, Damage, StoreStats
+from kvpacket_store.store.reports import Damage
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import META_STORE, Table
-from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.store.space_shelf import SpaceShelf
+from kvpacket_store.store.writer import Writer
 
 __all__ = ["PacketStore"]
 
-_DATA_FILE = "data.mdb"
 _MIN_DATA_BYTES = 2 * 4096
 
 
-class PacketStore(DocumentShelf, PacketShelf):
+class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
     """Documents, packets and embeddings in an LMDB folder. Bytes only: no arrays, no models.
 
     Any number of processes and threads may read and write at once. What a call has returned from
@@ -52,10 +52,13 @@ class PacketStore(DocumentShelf, PacketShelf):
     (0, [])
     """
 
-    def __init__(self, path: Path, environment: Environment, meta: StoreMeta) -> None:
+    def __init__(
+        self, path: Path, environment: Environment, meta: StoreMeta, *, is_read_only: bool
+    ) -> None:
         self.path = path
         self.meta = meta
         self._environment = environment
+        self._writer = Writer(environment, meta.packet_ttl_s, is_read_only=is_read_only)
         self._is_closed = False
 
     @classmethod
@@ -95,8 +98,24 @@ class PacketStore(DocumentShelf, PacketShelf):
         return cls.open(folder, map_bytes=map_bytes)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, map_bytes: int | None = None) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        map_bytes: int | None = None,
+        read_only: bool | None = None,
+    ) -> Self:
         """Open a store.
+
+        Parameters
+        ----------
+        path : path
+            Its folder.
+        map_bytes : int or None
+            Address space to reserve at first; it grows as needed. None: plenty.
+        read_only : bool or None
+            True refuses every write. None: for writing where the folder's files may be written,
+            else for reading alone.
 
         Raises
         ------
@@ -106,28 +125,37 @@ class PacketStore(DocumentShelf, PacketShelf):
             A later version made it.
         StoreCorruptError
             It is damaged beyond opening; restore it from a copy.
-        StoreLockedError, StoreError
+        StoreLockedError
+            It is being compacted; or this process cannot lock it, and another has it open.
+        StoreError
             As the message says.
         """
         folder = Path(path).absolute()
         _require_store(folder)
         try:
-            environment = registry.acquire(folder, map_bytes)
+            environment = registry.acquire(folder, map_bytes, read_only=read_only)
         except OSError as error:
             raise as_store_error(error, folder) from error
         try:
             meta = _read_meta(environment, folder)
-            if meta.max_bytes is not None:
-                environment.set_limit(meta.max_bytes - (folder / "lock.mdb").stat().st_size)
+            if meta.max_bytes is not None and environment.limit_bytes is None:
+                environment.set_limit(meta.max_bytes - _lock_bytes(folder))
         except BaseException:
             registry.release(environment)
             raise
-        return cls(folder, environment, meta)
+        is_read_only = bool(read_only) or environment.is_read_only
+        return cls(folder, environment, meta, is_read_only=is_read_only)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether every write is refused with `ReadOnlyError`."""
+        return self._writer.is_read_only
 
     def close(self) -> None:
         """Wait for running calls and close; a second time does nothing."""
         if not self._is_closed:
             self._is_closed = True
+            self._writer.flush()
             registry.release(self._environment)
 
     def __enter__(self) -> Self:
@@ -140,12 +168,6 @@ class PacketStore(DocumentShelf, PacketShelf):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def stats(self, namespace: str | None = None) -> StoreStats:
-        """Return the sizes of a namespace or of the whole store, from counters."""
-        with self._environment.read() as tx:
-            counters = _counters(tx, namespace)
-        return StoreStats(**counters.to_dict(), file_bytes=_file_bytes(self.path))
 
     def check(self, *, deep: bool = False) -> list[Damage]:
         """Look for damage: pages, references, chunks, counters.
@@ -194,7 +216,7 @@ def _move_into_place(nursery: Path, folder: Path) -> None:
 
 
 def _require_store(folder: Path) -> None:
-    data = folder / _DATA_FILE
+    data = folder / DATA_FILE
     try:
         data_bytes = data.stat().st_size
     except (FileNotFoundError, NotADirectoryError):
@@ -203,7 +225,7 @@ def _require_store(folder: Path) -> None:
         raise as_store_error(error, folder) from error
     if data_bytes < _MIN_DATA_BYTES:
         raise StoreCorruptError(
-            f"store {folder}: {_DATA_FILE} has only {data_bytes} bytes; restore it from a copy"
+            f"store {folder}: {DATA_FILE} has only {data_bytes} bytes; restore it from a copy"
         )
 
 
@@ -218,25 +240,9 @@ def _read_meta(environment: Environment, folder: Path) -> StoreMeta:
         raise StoreCorruptError(f"store {folder}: {error}; restore it from a copy") from error
 
 
-def _counters(tx: Transaction, namespace: str | None) -> Counters:
-    counters = Counters()
-    if namespace is not None:
-        row = find_namespace(tx, namespace)
-        return counters if row is None else row.counters
-    for row in every_namespace(tx):
-        counters.add(row.counters)
-    shared = shared_namespace(tx).counters
-    counters.raw_bytes += shared.raw_bytes
-    counters.live_bytes += shared.live_bytes
-    return counters
-
-
-def _file_bytes(folder: Path) -> int:
-    """Count the blocks that the folder takes on disk; files that vanish meanwhile take none."""
-    total_bytes = 0
-    for path in folder.rglob("*"):
-        try:
-            total_bytes += path.lstat().st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total_bytes
+def _lock_bytes(folder: Path) -> int:
+    """Return what ``lock.mdb`` takes of the cap; a folder for reading alone may have none."""
+    try:
+        return (folder / LOCK_FILE).stat().st_size
+    except FileNotFoundError:
+        return 0

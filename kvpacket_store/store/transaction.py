@@ -87,6 +87,11 @@ class Transaction:
         for key, value in self._scan(table, prefix, b""):
             yield key, len(value)
 
+    def scan_heads(self, table: Table, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys, in order, from ``start`` on; with the value in `Table.REFERENCES` only."""
+        for key, value in self._scan(table, b"", start):
+            yield key, bytes(value) if table is Table.REFERENCES else b""
+
     def _scan(self, table: Table, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, Any]]:
         with self._txn.cursor(db=self._tables[table]) as cursor:
             first = max(prefix, start)

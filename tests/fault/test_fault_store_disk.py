@@ -1,5 +1,6 @@
 """A disk that is full, short or not ours: a clear error, and nothing lost."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kvpacket_store.errors import StoreError, StoreFullError
-from kvpacket_store.store import PacketStore
+from kvpacket_store.errors import ReadOnlyError, StoreError, StoreFullError, StoreLockedError
+from kvpacket_store.store import PacketStore, locks
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 pytestmark = pytest.mark.fault
@@ -146,18 +147,93 @@ def error_of(call):
     return "no error"
 
 
-def test_a_folder_that_may_not_be_written_says_so(public_folder):
-    path = public_folder / "s.kvps"
-    PacketStore.create(path, make_meta()).close()
+def forbid_writing(path):
     for file in path.iterdir():
         file.chmod(0o444)
     path.chmod(0o555)
-    answer = as_nobody(lambda: error_of(lambda: PacketStore.open(path)))
+
+
+def test_a_folder_that_may_not_be_written_is_read(public_folder):
+    path, record = public_folder / "s.kvps", make_record("a")
+    with PacketStore.create(path, make_meta()) as store:
+        store.put_documents("n", [make_write("d", [record])])
+    forbid_writing(path)
+
+    def read_and_write():
+        with PacketStore.open(path) as store:
+            assert store.is_read_only
+            assert store.read_record("n", record.packet_key) == record.record
+            store.touch("n", [record.packet_key])
+            assert store.check(deep=True) == []
+            return error_of(lambda: store.delete_document("n", "d"))
+
+    answer = as_nobody(read_and_write)
+    assert answer.startswith("ReadOnlyError")
+    assert "write permission" in answer
+    answer = as_nobody(lambda: error_of(lambda: PacketStore.open(path, read_only=False)))
     assert answer.startswith("StoreError")
     assert "write permission" in answer
     answer = as_nobody(lambda: error_of(lambda: PacketStore.create(path / "x.kvps", make_meta())))
     assert answer.startswith("StoreError")
     assert "write permission" in answer
+
+
+UNPRIVILEGED = """
+import os, sys
+from kvpacket_store.errors import StoreLockedError
+from kvpacket_store.store import PacketStore
+os.setgid(65534)
+os.setuid(65534)
+try:
+    with PacketStore.open(sys.argv[1]) as store:
+        print(store.is_read_only, flush=True)
+        sys.stdin.read()
+except StoreLockedError as error:
+    print(error)
+"""
+
+
+@contextlib.contextmanager
+def unprivileged(path):
+    """A process that opens the store and may not write there; what it says of that."""
+    command = [sys.executable, "-c", UNPRIVILEGED, str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        yield child.stdout.readline()
+        child.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write where others may not")
+def test_a_reader_without_locks_and_a_writer_exclude_each_other(public_folder, monkeypatch):
+    """The writer does not know of the reader, and would use its pages again."""
+    monkeypatch.setattr(locks, "_PATIENCE_S", 0.05)
+    path = public_folder / "s.kvps"
+    with PacketStore.create(path, make_meta()):
+        forbid_writing(path)
+        with unprivileged(path) as answer:
+            assert "cannot read beside it" in answer
+    with unprivileged(path) as answer, unprivileged(path) as another:
+        assert (answer, another) == ("True\n", "True\n")
+        with pytest.raises(StoreLockedError, match="without locks"):
+            PacketStore.open(path, read_only=False)
+    with PacketStore.open(path, read_only=False) as store:
+        store.put_documents("n", [make_write("d", [make_record("a")])])
+
+
+def test_a_disk_that_is_mounted_for_reading_is_read(small_disk):
+    path, record = small_disk / "s.kvps", make_record("a")
+    with PacketStore.create(path, make_meta()) as store:
+        store.put_documents("n", [make_write("d", [record])])
+    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    if subprocess.run(remount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount for reading here")
+    with PacketStore.open(path) as store:
+        assert store.is_read_only
+        assert store.read_record("n", record.packet_key) == record.record
+        for change in (store.gc, store.compact, lambda: store.pin_document("n", "d")):
+            with pytest.raises(ReadOnlyError):
+                change()
 
 
 def test_a_folder_that_may_not_be_entered_says_so(public_folder):

@@ -9,7 +9,8 @@ import warnings
 import pytest
 
 from kvpacket_store.errors import StoreError
-from kvpacket_store.store import PacketStore, environment
+from kvpacket_store.store import PacketStore, handle
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 pytestmark = [
@@ -96,10 +97,10 @@ def test_a_snapshot_of_the_child_is_not_freed_by_the_parent(store):
 
     def child():
         with store._environment.read() as tx:
-            before = [value for _, value in tx.scan(environment.Table.CHUNKS)]
+            before = [value for _, value in tx.scan(Table.CHUNKS)]
             os.write(ready[1], b"x")
             os.read(go_on[0], 1)
-            assert [value for _, value in tx.scan(environment.Table.CHUNKS)] == before
+            assert [value for _, value in tx.scan(Table.CHUNKS)] == before
 
     def write_meanwhile():
         os.read(ready[0], 1)
@@ -115,7 +116,7 @@ def test_a_snapshot_of_the_child_is_not_freed_by_the_parent(store):
 
 
 def test_a_fork_beside_an_endless_transaction_is_refused_in_the_child(store, monkeypatch):
-    monkeypatch.setattr(environment, "_FORK_PATIENCE_S", 0.01)
+    monkeypatch.setattr(handle, "_FORK_PATIENCE_S", 0.01)
     inside, stop = threading.Event(), threading.Event()
 
     def hold():

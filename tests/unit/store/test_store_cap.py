@@ -19,12 +19,14 @@ def capped(tmp_path):
 
 
 def fill(store, name, num_bytes=300_000):
-    """Put documents until none goes in; return the records that did."""
+    """Put documents, evicting none, until none goes in; return the records that did."""
     records = []
     while True:
         record = make_record(f"{name} {len(records)}", num_bytes)
         try:
-            store.put_documents("n", [make_write(f"{name} {len(records)}", [record])])
+            store.put_documents(
+                "n", [make_write(f"{name} {len(records)}", [record])], keep_since_ms=0
+            )
         except StoreFullError:
             return records
         records.append(record)

@@ -60,9 +60,7 @@ def test_deleting_a_document_keeps_what_others_share(store):
     assert has(store, A, B) == [False, True]
     assert not store.has_document("n", "d")
     store.delete_document("n", "e")
-    assert store.stats("n").to_dict() | {"file_bytes": 0} == dict.fromkeys(
-        ("documents", "packets", "tokens", "raw_bytes", "live_bytes", "file_bytes"), 0
-    )
+    assert set((store.stats("n").to_dict() | {"file_bytes": 0}).values()) == {0}
     assert store.check(deep=True) == []
 
 

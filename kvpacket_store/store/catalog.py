@@ -1,0 +1,93 @@
+"""What a store says of all its documents: pages, counts, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvpacket_store.store.embeddings import EmbeddingRow, every_embedding, has_embeddings
+from kvpacket_store.store.environment import Environment
+from kvpacket_store.store.listing import documents_page
+from kvpacket_store.store.manifests import DocumentManifest
+from kvpacket_store.store.namespaces import every_namespace, find_namespace
+from kvpacket_store.store.reports import DocumentPage
+from kvpacket_store.store.schema import document_key
+
+__all__ = ["Catalog"]
+
+
+class Catalog:
+    """Documents by namespace, all of them at once. A part of `PacketStore`."""
+
+    _environment: Environment
+
+    def list_documents(
+        self, namespace: str | None, limit: int = 100, after: str | None = None
+    ) -> tuple[list[DocumentManifest], str | None]:
+        """Return one page of documents, in the order of their ids.
+
+        Documents that are damaged are left out (see `document_page`).
+
+        Parameters
+        ----------
+        namespace : str or None
+            None: all of them, in the order of their names.
+        limit : int
+            Most documents on the page.
+        after : str or None
+            What the page before returned as its second value. In one namespace that is the last
+            id, and any text will do: the page begins after it.
+
+        Returns
+        -------
+        list of DocumentManifest, str or None
+            The page, and where the next one begins; None after the last.
+        """
+        page = self.document_page(namespace, limit, after)
+        return list(page.documents), page.following
+
+    def document_page(
+        self, namespace: str | None, limit: int = 100, after: str | None = None
+    ) -> DocumentPage:
+        """Return what `list_documents` does, and which documents between them are damaged."""
+        with self._environment.read() as tx:
+            return documents_page(tx, namespace, limit, after)
+
+    def count(self, namespace: str | None = None) -> int:
+        """Return how many documents a namespace, or the store, has."""
+        with self._environment.read() as tx:
+            if namespace is None:
+                return sum(row.counters.documents for row in every_namespace(tx))
+            row = find_namespace(tx, namespace)
+            return 0 if row is None else row.counters.documents
+
+    def namespaces(self) -> list[str]:
+        """Return the names of the namespaces that hold documents, in order."""
+        with self._environment.read() as tx:
+            return [row.name for row in every_namespace(tx) if row.counters.documents]
+
+    def generation(self, namespace: str) -> int:
+        """Return a number that grows with every commit that changes the namespace's documents.
+
+        It never comes back, not even in a store that was restored from a copy. 0: never used.
+        """
+        with self._environment.read() as tx:
+            row = find_namespace(tx, namespace)
+            return 0 if row is None else row.generation
+
+    def has_embeddings(self, namespace: str, manifest: DocumentManifest) -> bool:
+        """Say whether every segment of a document has its embedding, undamaged."""
+        with self._environment.read() as tx:
+            row = find_namespace(tx, namespace)
+            keys = [segment.packet_key for segment in manifest.segments]
+            return row is not None and has_embeddings(tx, document_key(row.id, manifest.id), keys)
+
+    def iter_embeddings(self, namespace: str) -> Iterator[EmbeddingRow]:
+        """Yield ``(document_id, segment_index, packet_key, float32 values)`` as of one moment.
+
+        All of them are copied first: no transaction stays open while the caller works. A damaged
+        one is left out (see `has_embeddings`).
+        """
+        with self._environment.read() as tx:
+            row = find_namespace(tx, namespace)
+            rows = [] if row is None else list(every_embedding(tx, row.id))
+        return iter(rows)
