@@ -1,0 +1,277 @@
+"""Compaction and its locks: whoever is killed, or runs beside it, finds a whole store."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+
+from kvpacket_store.errors import StoreError, StoreFullError, StoreLockedError
+from kvpacket_store.store import PacketStore, locks
+from kvpacket_store.store.synthetic import make_meta, make_record, make_write
+
+pytestmark = pytest.mark.fault
+
+RECORDS = [make_record(f"r{i}", 200_000) for i in range(20)]
+KEPT = RECORDS[15:]
+
+
+@pytest.fixture
+def churned(tmp_path):
+    """A store most of which is free pages."""
+    with PacketStore.create(tmp_path / "s.kvps", make_meta(), map_bytes=1 << 20) as store:
+        for record in RECORDS:
+            store.put_documents("n", [make_write(record.packet_key, [record])])
+        for record in RECORDS[:15]:
+            store.delete_document("n", record.packet_key)
+        yield store
+
+
+def require_whole(store):
+    assert store.count() == len(KEPT)
+    for record in KEPT:
+        assert store.read_record("n", record.packet_key) == record.record
+    assert store.check(deep=True) == []
+
+
+def siblings(store):
+    return sorted(path.name for path in store.path.parent.iterdir())
+
+
+def test_compaction_gives_the_disk_back_and_the_handles_go_on(churned):
+    other = PacketStore.open(churned.path)
+    before_bytes = churned.stats().file_bytes
+    report = churned.compact()
+    assert report.before_bytes == before_bytes
+    assert report.after_bytes == report.file_bytes == churned.stats().file_bytes
+    assert report.after_bytes < 0.5 * before_bytes
+    assert siblings(churned) == ["s.kvps"]
+    for store in (churned, other):
+        require_whole(store)
+    other.put_documents("n", [make_write("new", [RECORDS[0]])])
+    assert churned.read_record("n", RECORDS[0].packet_key) == RECORDS[0].record
+    with PacketStore.open(churned.path) as third:
+        assert third._environment is churned._environment
+    other.close()
+    assert churned.compact().after_bytes == churned.stats().file_bytes
+
+
+def test_threads_go_on_beside_compactions(churned):
+    stop, errors = threading.Event(), []
+
+    def work(name):
+        try:
+            for i in range(10_000):
+                if stop.is_set():
+                    return
+                churned.put_documents("n", [make_write(name, [make_record(f"{name} {i}")])])
+                assert churned.read_record("n", KEPT[0].packet_key) == KEPT[0].record
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        churned.compact()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert churned.check(deep=True) == []
+
+
+HOLD = """
+import sys
+from kvpacket_store.store import PacketStore
+
+with PacketStore.open(sys.argv[1], read_only=len(sys.argv) > 2) as store:
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", [[], ["read"]])
+def test_a_store_that_another_process_has_open_is_not_compacted(churned, monkeypatch, mode):
+    monkeypatch.setattr(locks, "_PATIENCE_S", 0.05)
+    command = [sys.executable, "-c", HOLD, str(churned.path), *mode]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"holding\n"
+        with pytest.raises(StoreLockedError, match="another process has it open"):
+            churned.compact()
+        require_whole(churned)
+        child.kill()
+    churned.compact()
+    require_whole(churned)
+
+
+def test_a_forked_child_neither_holds_nor_loses_the_parents_lock(churned, monkeypatch):
+    monkeypatch.setattr(locks, "_PATIENCE_S", 0.05)
+    ready, go_on = os.pipe(), os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        pid = os.fork()
+    if pid == 0:
+        os.write(ready[1], b"x")
+        os.read(go_on[0], 1)  # the parent has compacted beside a child that uses nothing
+        churned.count()
+        os.write(ready[1], b"x")
+        os.read(go_on[0], 1)
+        churned.close()
+        os._exit(0)
+    os.read(ready[0], 1)
+    churned.compact()
+    os.write(go_on[1], b"x")
+    os.read(ready[0], 1)
+    with pytest.raises(StoreLockedError):
+        churned.compact()
+    os.write(go_on[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    churned.compact()
+    require_whole(churned)
+
+
+def test_a_store_that_is_being_compacted_is_not_opened(churned, monkeypatch):
+    path = churned.path
+    churned.close()
+    alone = locks.FolderLocks(path, is_lockless=False)
+    alone.hold_alone()
+    monkeypatch.setattr(locks, "_PATIENCE_S", 0.05)
+    with pytest.raises(StoreLockedError, match="compacted"):
+        PacketStore.open(path)
+    alone.release()
+    with PacketStore.open(path) as store:
+        require_whole(store)
+
+
+KILLED = """
+import os, pathlib, sys
+from kvpacket_store.store import PacketStore, compaction
+
+really_sync, really_rename = compaction._sync, pathlib.Path.rename
+calls = []
+
+def sync(path):
+    calls.append(path)
+    if sys.argv[2] == f"sync {len(calls)}":
+        os._exit(9)
+    really_sync(path)
+
+def rename(source, target):
+    if sys.argv[2] == "before rename":
+        os._exit(9)
+    really_rename(source, target)
+    if sys.argv[2] == "after rename":
+        os._exit(9)
+
+compaction._sync, pathlib.Path.rename = sync, rename
+with PacketStore.open(sys.argv[1]) as store:
+    store.compact()
+"""
+
+
+@pytest.mark.parametrize("point", ["sync 1", "before rename", "after rename", "sync 2"])
+def test_a_compaction_that_is_killed_leaves_the_old_file_or_the_new(churned, point):
+    churned.close()
+    child = subprocess.run([sys.executable, "-c", KILLED, str(churned.path), point], check=False)
+    assert child.returncode == 9
+    with PacketStore.open(churned.path) as store:
+        require_whole(store)
+        assert len(siblings(store)) == 2
+        store.gc()
+        assert siblings(store) == ["s.kvps"]
+        (churned.path.parent / ".s.kvps.compact.left").mkdir()
+        store.compact()
+        assert siblings(store) == ["s.kvps"]
+        require_whole(store)
+
+
+def test_a_compaction_that_is_killed_at_once_leaves_the_store_whole(churned):
+    churned.close()
+    for delay_s in (0.0, 0.002, 0.01):
+        code = "import sys; from kvpacket_store.store import PacketStore\n"
+        code += "s = PacketStore.open(sys.argv[1]); print(flush=True); s.compact(); s.compact()"
+        command = [sys.executable, "-c", code, str(churned.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            threading.Event().wait(delay_s)
+            child.kill()
+        with PacketStore.open(churned.path) as store:
+            require_whole(store)
+
+
+def test_a_disk_too_full_for_the_copy_changes_nothing(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    try:
+        with PacketStore.create(folder / "s.kvps", make_meta(), map_bytes=1 << 20) as store:
+            records = [make_record(f"r{i}", 1_000_000) for i in range(5)]
+            for i, record in enumerate(records):
+                store.put_documents("n", [make_write(f"d{i}", [record])])
+            before = store.stats()
+            with pytest.raises(StoreFullError):
+                store.compact()
+            assert store.stats() == before
+            assert siblings(store) == ["s.kvps"]
+            for record in records:
+                assert store.read_record("n", record.packet_key) == record.record
+            assert store.check(deep=True) == []
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_capped_store_keeps_its_cap_over_compaction(tmp_path):
+    cap_bytes = 4 << 20
+    meta = make_meta(max_bytes=cap_bytes)
+    with PacketStore.create(tmp_path / "s.kvps", meta, map_bytes=1 << 20) as store:
+        for turn in range(2):
+            for i in range(30):
+                record = make_record(f"{turn} {i}", 200_000)
+                store.put_documents("n", [make_write(f"{i}", [record])])
+                assert store.stats().file_bytes <= cap_bytes
+            store.compact()
+        assert store.stats().evicted_packets
+        assert store.check(deep=True) == []
+
+
+LONG_READER = """
+import sys
+from kvpacket_store.store import PacketStore
+
+with PacketStore.open(sys.argv[1]) as store, store._environment.read():
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_long_reader_is_seen_and_a_killed_one_is_cleared(churned):
+    command = [sys.executable, "-c", LONG_READER, str(churned.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"holding\n"
+        for i in range(3):
+            churned.put_documents("n", [make_write("d", [make_record(f"{i}")])])
+        sizes = churned.stats()
+        assert (sizes.readers, sizes.oldest_reader_txns) == (1, 3)
+        child.kill()
+    for i in range(30):
+        churned.put_documents("n", [make_write(f"d{i}", [make_record(f"d{i}", 300_000)])])
+    assert churned.stats().readers == 0
+
+
+def test_a_store_for_reading_beside_one_for_writing(churned):
+    with PacketStore.open(churned.path, read_only=True) as reader:
+        assert reader.is_read_only
+        assert not churned.is_read_only
+        require_whole(reader)
+        with pytest.raises(StoreError, match="reading alone"):
+            reader.put_documents("n", [make_write("d", [RECORDS[0]])])
+    churned.close()
+    with PacketStore.open(churned.path, read_only=True) as reader:
+        require_whole(reader)
+        with pytest.raises(StoreError, match="close that handle"):
+            PacketStore.open(churned.path, read_only=False)
