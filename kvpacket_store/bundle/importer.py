@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -91,6 +92,7 @@ class _Import:
         self._records: dict[str, PacketRecord] = {}
         self._group_bytes = 0
         self._added: set[str] = set()
+        self._started_ms = time.time_ns() // 1_000_000
 
     def take(self, bundle: Bundle, number: int) -> None:
         """Bring one document, or report why not."""
@@ -109,7 +111,7 @@ class _Import:
         """Commit the group; where that cannot be, as many of its documents as can."""
         group, self._group = self._group, []
         try:
-            self._store.put_documents(self._namespace, [pending.write for pending in group])
+            self._put([pending.write for pending in group])
         except (DocumentError, StoreFullError):
             for pending in group:
                 self._put_alone(pending)
@@ -130,7 +132,13 @@ class _Import:
         ):
             self._keep(known, manifest, packets, wanted)
             return
-        missing = [key for key in wanted if key not in packets and key not in self._records]
+        missing = [
+            key
+            for key in wanted
+            if key not in packets
+            and key not in self._records
+            and not self._is_evicted(key, packets)
+        ]
         if missing:
             raise DocumentError(
                 manifest.id,
@@ -140,7 +148,7 @@ class _Import:
         self._file(DocumentWrite(manifest, {}, embeddings), packets, wanted)
 
     def _file(self, write: DocumentWrite, packets: BundledPackets, wanted: list[str]) -> None:
-        wanted = [key for key in wanted if key not in self._records]
+        wanted = [key for key in wanted if key in packets and key not in self._records]
         num_bytes = sum(packets.record_bytes(key) for key in wanted)
         records = {}
         if num_bytes > _GROUP_BYTES:
@@ -162,7 +170,9 @@ class _Import:
         for key in wanted:
             self._checked(packets, key)
         for key in wanted:
-            self._store.stage_packets(self._namespace, {key: packets[key]})
+            self._store.stage_packets(
+                self._namespace, {key: packets[key]}, keep_since_ms=self._started_ms
+            )
 
     def _checked(self, packets: BundledPackets, packet_key: str) -> PacketRecord:
         record = packets[packet_key]
@@ -179,7 +189,8 @@ class _Import:
         """Keep what is unchanged; metadata may be new, and packets that were lost come back."""
         lost = [key for key in wanted if key in packets]
         for key in lost:
-            self._store.replace_record(self._namespace, self._checked(packets, key))
+            record = self._checked(packets, key)
+            self._store.replace_record(self._namespace, record, keep_since_ms=self._started_ms)
         self.report.packets_added += len(lost)
         has_new_metadata = (known.metadata_hash, known.metadata) != (
             manifest.metadata_hash,
@@ -204,11 +215,23 @@ class _Import:
         token_ids = packets.token_ids(packet_key)
         return self._store.has_packet(self._namespace, packet_key, token_ids)
 
+    def _is_evicted(self, packet_key: str, packets: BundledPackets) -> bool:
+        """Whether the store knows the packet and can prefill it again when it is needed."""
+        try:
+            manifest = self._store.get_manifest(self._namespace, packet_key)
+        except (NotFoundError, CodecError):
+            return False
+        return manifest.is_evicted and packets.token_ids(packet_key) in (None, manifest.token_ids)
+
+    def _put(self, writes: list[DocumentWrite]) -> None:
+        """Commit; what this import itself has filed is not evicted for it."""
+        self._store.put_documents(self._namespace, writes, keep_since_ms=self._started_ms)
+
     def _put_alone(self, pending: _Pending) -> None:
         write = pending.write
         try:
             try:
-                self._store.put_documents(self._namespace, [write])
+                self._put([write])
             except DocumentError:
                 # an update before this one may have let go of a packet that was there
                 records = dict(write.records) | {
@@ -216,7 +239,7 @@ class _Import:
                     for key in pending.packets
                     if key not in write.records and not self._is_stored(key, pending.packets)
                 }
-                self._store.put_documents(self._namespace, [replace(write, records=records)])
+                self._put([replace(write, records=records)])
         except KVPacketError as error:
             self._fail(write.manifest.id, error)
         else:

@@ -81,10 +81,13 @@ def write_bundle(
         The disk is full.
     """
     target = Path(path)
-    ids = _all_ids(store, namespace) if document_ids is None else set(document_ids)
+    ids = set(document_ids or ())
+    damaged: list[str] = []
+    if document_ids is None:
+        ids, damaged = _all_ids(store, namespace)
     ordered = sorted(ids, key=lambda document_id: document_id.encode("utf-8", "surrogatepass"))
     with new_file(target, overwrite=overwrite) as file:
-        _require_whole(store, namespace, ordered)
+        _require_whole(store, namespace, ordered, damaged)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             writer = _Writer(store, namespace, archive, ids)
             for number, document_id in enumerate(ordered):
@@ -185,19 +188,25 @@ class _Writer:
         self._report = replace(self._report, **changes)
 
 
-def _all_ids(store: PacketStore, namespace: str) -> set[str]:
+def _all_ids(store: PacketStore, namespace: str) -> tuple[set[str], list[str]]:
+    """Return the ids of a namespace's documents, and of those among them that are damaged."""
     ids: set[str] = set()
+    damaged: list[str] = []
     after: str | None = None
     while True:
-        page, after = store.list_documents(namespace, _PAGE_DOCUMENTS, after)
-        ids.update(manifest.id for manifest in page)
+        page = store.document_page(namespace, _PAGE_DOCUMENTS, after)
+        ids.update(manifest.id for manifest in page.documents)
+        damaged += [document_id for _, document_id in page.damaged]
+        after = page.following
         if after is None:
-            return ids
+            return ids, damaged
 
 
-def _require_whole(store: PacketStore, namespace: str, document_ids: Sequence[str]) -> None:
+def _require_whole(
+    store: PacketStore, namespace: str, document_ids: Sequence[str], damaged: Sequence[str]
+) -> None:
     """Find every damaged document before anything is written."""
-    damaged = []
+    damaged = list(damaged)
     for document_id in document_ids:
         try:
             _read_document(store, namespace, document_id)

@@ -297,6 +297,36 @@ def test_a_store_that_is_full_keeps_what_it_took(new_packet_store, tmp_path):
     assert capped.check(deep=True) == []
 
 
+def evict(store, packet_key):
+    """Have a packet evicted as a store at its cap does."""
+    from kvpacket_store.store.packets import evict_record
+    from kvpacket_store.store.schema import packet_row_key
+
+    store._environment.write(lambda tx: evict_record(tx, packet_row_key(1, packet_key)))
+    assert store.get_manifest("n", packet_key).is_evicted
+
+
+def test_evicted_packets_stay_behind_and_come_back(source, target, bundle_path, tmp_path):
+    record = make_record("r0", 50)
+    evict(source, record.packet_key)
+    report = write_bundle(source, tmp_path / "y", namespace="n")
+    assert (report.packets, report.missing_packets) == (3, 1)
+    with read_bundle(tmp_path / "y") as bundle:
+        assert bundle.document(0)[1].token_ids(record.packet_key) == record.token_ids
+    assert imported(target, tmp_path / "y").errors[0].error.startswith("prefill needed")
+    assert counts(imported(source, bundle_path)) == (0, 1, 2, 0)
+    assert source.read_record("n", record.packet_key) == record.record
+
+
+def test_a_packet_that_the_target_has_evicted_need_not_travel(target, bundle_path, reseal):
+    record = make_record("r0", 50)
+    target.put_documents("n", [make_write("mine", [record])])
+    evict(target, record.packet_key)
+    reseal(bundle_path, without(f"packets/{record.packet_key}.kvr"))
+    assert counts(imported(target, bundle_path)) == (3, 0, 0, 0)
+    assert target.get_manifest("n", record.packet_key).is_evicted
+
+
 DOCUMENT = "documents/00000000.json"
 PACKET = f"packets/{make_record('r0').packet_key}.json"
 

@@ -178,10 +178,10 @@ def test_damaged_packets_stay_behind_and_are_counted(source, tmp_path):
 @pytest.mark.parametrize("table", [Table.DOCUMENTS, Table.TEXTS])
 def test_damaged_documents_are_named(source, tmp_path, table):
     spoil(source, table, document_key(1, "a/b.md"))
-    ids = ["a/b.md", "empty"]
-    with pytest.raises(BundleError, match=r"a/b\.md"):
-        write_bundle(source, tmp_path / "x", namespace="n", document_ids=ids)
-    assert not (tmp_path / "x").exists()
+    for ids in (None, ["a/b.md", "empty"]):
+        with pytest.raises(BundleError, match=r"damaged: 'a/b\.md'; ingest"):
+            write_bundle(source, tmp_path / "x", namespace="n", document_ids=ids)
+        assert not (tmp_path / "x").exists()
 
 
 def test_a_document_without_all_its_embeddings_travels_without(source, new_packet_store, tmp_path):
