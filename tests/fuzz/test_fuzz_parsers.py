@@ -2,6 +2,7 @@
 
 import base64
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,40 @@ def mutations(draw, seeds, words):
         else:
             data[at:at] = data[at:until]
     return bytes(data)
+
+
+ODD = [None, True, -1, 0, 1 << 70, 0.5, 1e308, "", "x", "\ud800", [], [[]], {}, {"a": None}]
+
+
+def json_changes(seed):
+    """Every way to put one odd value into the place of one that a true input has."""
+    for start in (0, 1):
+        try:
+            whole = json.loads(seed[start:])
+        except ValueError:
+            continue
+        places = list(places_of(whole)) if isinstance(whole, dict) else []
+        for holder, key in places:
+            true = holder[key]
+            for holder[key] in ODD:
+                yield seed[:start] + json.dumps(whole).encode()
+            holder[key] = true
+        return
+
+
+def places_of(value):
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in list(items):
+        yield value, key
+        if isinstance(item, dict | list):
+            yield from places_of(item)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_odd_values_in_json(name):
+    for seed in TARGETS[name].seeds():
+        for data in json_changes(seed):
+            TARGETS[name].run(data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
