@@ -38,12 +38,14 @@ class Model:
 
     documents: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     packets: dict[str, int] = field(default_factory=dict)
+    pinned: set[str] = field(default_factory=set)
 
     def apply(self, i, store=None):
         """Do operation number i, which is the same in every process."""
         rng = random.Random(i)
-        kinds = [self.put] * 6 + [self.delete] * 2 + [self.stage, self.replace, self.drop_staged]
-        rng.choice(kinds)(i, rng, store)
+        often = [self.put] * 6 + [self.delete] * 2
+        rarely = [self.stage, self.replace, self.drop_staged, self.pin, self.collect, self.compact]
+        rng.choice(often + rarely)(i, rng, store)
 
     def put(self, i, rng, store):
         batch = {
@@ -65,6 +67,7 @@ class Model:
         victim = rng.choice(sorted(self.documents))
         if store:
             store.delete_document("n", victim)
+        self.pinned.discard(victim)
         self._let_go(self.documents.pop(victim)[1])
 
     def stage(self, i, rng, store):
@@ -87,6 +90,23 @@ class Model:
         if store:
             store.delete_staged("n")
         self._let_go(list(self.packets))
+
+    def pin(self, i, rng, store):
+        if not self.documents:
+            return
+        document = rng.choice(sorted(self.documents))
+        if store:
+            store.pin_document("n", document)
+        self.pinned.add(document)
+
+    def collect(self, i, rng, store):
+        """Collect garbage; what was staged just now is no garbage yet."""
+        if store:
+            store.gc()
+
+    def compact(self, i, rng, store):
+        if store:
+            store.compact()
 
     def record(self, name):
         return make_record(name, first_bytes(name))
@@ -116,6 +136,7 @@ def require_equal(store, model):
         d: (version, [key_of[name] for name in names])
         for d, (version, names) in model.documents.items()
     }
+    assert {d.id for d in listed if d.is_pinned} == model.pinned
     sizes = {manifest.packet_key: manifest.stored_bytes for manifest in store.iter_packets("n")}
     assert sizes == {key_of[name]: num_bytes for name, num_bytes in model.packets.items()}
     for key, num_bytes in sizes.items():
@@ -194,6 +215,7 @@ ACTIONS = {
     "replace": lambda store: store.replace_record("n", make_record("a", 150_000)),
     "share": lambda store: store.put_shared(C),
     "drop staged": lambda store: store.delete_staged("n"),
+    "pin": lambda store: store.pin_document("n", "e"),
 }
 
 

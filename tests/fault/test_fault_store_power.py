@@ -41,6 +41,7 @@ COMMITS = {
     "share": lambda store: store.put_shared(make_record("header", LARGE)),
     "delete": lambda store: store.delete_document("n", "c"),
     "reuse": lambda store: put(store, {"e": {"v": 2 * LARGE, "w": SMALL}}),
+    "pin": lambda store: store.pin_document("n", "a"),
     "drop staged": lambda store: store.delete_staged("n"),
 }
 

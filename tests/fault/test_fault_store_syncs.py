@@ -10,6 +10,9 @@ import sys
 
 import pytest
 
+from kvpacket_store.store import PacketStore
+from kvpacket_store.store.synthetic import make_meta
+
 pytestmark = pytest.mark.fault
 
 CALLS = "openat,close,write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync,msync,rename,mmap"
@@ -117,6 +120,29 @@ def test_a_new_store_is_on_the_disk_before_it_appears(tmp_path):
     renamed = made.index("rename s.kvps")
     assert made[:renamed] == 2 * COMMITTED  # the tables, then the description
     assert made[renamed + 1 :] == ["sync s.kvps", f"sync {tmp_path.name}"]
+
+
+COMPACT = """
+import os, sys
+from kvpacket_store.store import PacketStore
+
+with PacketStore.open(sys.argv[1]) as store:
+    os.write(2, b"compact\\n")
+    store.compact()
+    os.write(2, b"done\\n")
+"""
+
+
+def test_a_compacted_file_is_on_the_disk_before_it_takes_the_place_of_the_old(tmp_path):
+    path = tmp_path / "s.kvps"
+    PacketStore.create(path, make_meta()).close()
+    found = list(events(traced(tmp_path, COMPACT, path), tmp_path))
+    made = found[found.index("mark compact") + 1 : found.index("mark done")]
+    renamed = made.index("rename data.mdb")
+    written = [event for event in made[:renamed] if event.startswith("write")]
+    assert written
+    assert max(made.index(event) for event in written) < made.index("sync data.mdb") < renamed
+    assert "sync s.kvps" in made[renamed:]
 
 
 SNAPSHOT = """
