@@ -22,6 +22,7 @@ __all__ = ["Check", "examine"]
 
 _PACKAGES = ("torch", "transformers", "lmdb", "zstandard", "faiss-cpu", "numpy")
 _LOW_DISK_BYTES = 2 << 30
+_LONG_READER_COMMITS = 50
 # LMDB needs a local file system: it maps the file, and its locks are the kernel's.
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"})
 
@@ -51,7 +52,7 @@ def _examine_store(path: str | Path) -> list[Check]:
     with opened as store:
         version = f"version {store.meta.format_version}"
         checks = [Check("format", "info", ok=True, detail=version)]
-        checks += [_disk(store), _file_system(store.path), *_structure(store)]
+        checks += [_disk(store), _file_system(store.path), _readers(store), *_structure(store)]
         equipment = list(check_equipment(store))
         checks += equipment
         checks += _model(store, is_equipped=all(c.exit_code == 0 for c in equipment))
@@ -104,6 +105,18 @@ def _file_system(path: Path) -> Check:
         remedy = "move the store to a local disk: LMDB does not work over a network"
         return Check("file system", "error", False, kind, remedy, exit_code=4)
     return Check("file system", "info", ok=True, detail=kind)
+
+
+def _readers(store: Store) -> Check:
+    """Warn of a snapshot that stays open while others write: the file grows instead of reusing."""
+    sizes = store.packets.stats()
+    detail = (
+        f"{sizes.readers} snapshots are open, the oldest {sizes.oldest_reader_txns} commits old"
+    )
+    if sizes.oldest_reader_txns > _LONG_READER_COMMITS:
+        remedy = "end the process that reads so long; then `kvps compact` gives the space back"
+        return Check("readers", "warning", False, detail, remedy)
+    return Check("readers", "info", ok=True, detail=detail)
 
 
 def _mounted_kind(path: Path) -> str:

@@ -70,7 +70,8 @@ def check_packets(store: Store, prefiller: Prefiller) -> Iterator[Check]:
 
 
 def _misses(store: Store) -> str:
-    count = store.packets.stats().packets
+    sizes = store.packets.stats()
+    count = sizes.packets + sizes.evicted_packets
     return f"all {count} packets are misses" if count else "no packet is affected"
 
 

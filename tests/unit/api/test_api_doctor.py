@@ -173,6 +173,16 @@ def test_a_model_that_is_gone_is_named(path, folder):
     assert failing(path).keys() == {"model"}
 
 
+def test_a_long_reader_is_a_warning(path):
+    with Store.open(path) as store, store.packets._environment.read():
+        for i in range(60):
+            store.packets.update_metadata("default", "Rhine", {"version": i}, str(i))
+        found = failing(path)
+        assert found.keys() == {"readers"}
+        assert "60 commits old" in found["readers"].detail
+        assert found["readers"].exit_code == 0
+
+
 def test_a_store_that_is_not_there_is_not_found(tmp_path):
     with pytest.raises(NotFoundError):
         examine(tmp_path / "absent.kvps")
