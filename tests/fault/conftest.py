@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-_PATIENCE_S = 60
+_PATIENCE_S = 240
 _PRELOADED = ["faiss", "kvpacket_store.api", "transformers.models.llama.modeling_llama"]
 
 
