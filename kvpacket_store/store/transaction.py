@@ -21,11 +21,12 @@ class Transaction:
         All of them.
     """
 
-    __slots__ = ("_tables", "_txn")
+    __slots__ = ("_tables", "_txn", "put_bytes")
 
     def __init__(self, txn: Any, tables: Mapping[Table, Any]) -> None:
         self._txn = txn
         self._tables = tables
+        self.put_bytes = 0
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """Return a copy of the value, or None."""
@@ -49,6 +50,7 @@ class Transaction:
     def put(self, table: Table, key: bytes, value: bytes | memoryview) -> None:
         """Set the value; in `Table.REFERENCES`, add it to those that the key has."""
         self._txn.put(key, value, db=self._tables[table])
+        self.put_bytes += len(value)
 
     def delete(self, table: Table, key: bytes, value: bytes = b"") -> bool:
         """Delete the key, or that one of its values; say whether it was there."""

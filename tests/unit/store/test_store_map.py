@@ -1,5 +1,6 @@
 import contextlib
 import threading
+from pathlib import Path
 
 import lmdb
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kvpacket_store.errors import DocumentError, StoreError
 from kvpacket_store.store import PacketStore, database, environment
 from kvpacket_store.store.gate import Gate
+from kvpacket_store.store.schema import Table
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 
@@ -210,3 +212,28 @@ def test_whoever_waits_to_be_alone_goes_first():
     waiting.join()
     late.join()
     assert order == ["alone", "inside"]
+
+
+def is_mapped(store):
+    return str(store.path / "data.mdb") in Path("/proc/self/maps").read_text()
+
+
+def test_the_file_is_unmapped_after_much_was_written(store, monkeypatch):
+    """Else an ingest would come to count the whole file as its memory."""
+    monkeypatch.setattr(environment, "_MAX_MAPPED_BYTES", 100_000)
+    store.put_documents("n", [make_write("small", [make_record("a", 1000)])])
+    assert is_mapped(store)
+    store.put_documents("n", [make_write("large", [make_record("b", 200_000)])])
+    assert not is_mapped(store)
+    assert store.count("n") == 2
+    assert is_mapped(store)
+
+
+def test_the_file_stays_mapped_while_it_is_read(store, monkeypatch):
+    monkeypatch.setattr(environment, "_MAX_MAPPED_BYTES", 100_000)
+    with store._environment.read() as tx:
+        store.put_documents("n", [make_write("large", [make_record("b", 200_000)])])
+        assert tx.count_rows(Table.DOCUMENTS) == 0
+        assert is_mapped(store)
+    store.put_documents("n", [make_write("small", [make_record("a", 1000)])])
+    assert not is_mapped(store)
