@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 KILLS = 10
-MANY_KILLS = 400
+MANY_KILLS = 200
 MAP_BYTES = 1 << 20
 NUM_NAMES, NUM_DOCUMENTS = 40, 25
 
