@@ -28,6 +28,7 @@ STATUS = {
     errors.StoreError: 500,
     errors.StoreLockedError: 503,
     errors.StoreFullError: 507,
+    errors.CapReachedError: 507,
     errors.StoreCorruptError: 500,
     errors.BundleError: 500,
     errors.CancelledError: 499,
