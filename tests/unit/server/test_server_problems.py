@@ -29,6 +29,7 @@ STATUS = {
     errors.StoreLockedError: 503,
     errors.StoreFullError: 507,
     errors.CapReachedError: 507,
+    errors.ReadOnlyError: 500,
     errors.StoreCorruptError: 500,
     errors.BundleError: 500,
     errors.CancelledError: 499,
