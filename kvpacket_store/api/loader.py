@@ -146,7 +146,8 @@ class PacketLoader:
             raise CorruptRecordError(f"packet {key[:12]} is of another KV dtype than the store")
         k, v = decode(record.record)
         self._require_shape(key, k.shape, len(record.token_ids))
-        if kv_digest(k, v) != record.kv_digest or k.nbytes + v.nbytes != record.raw_bytes:
+        said = (record.kv_digest, record.raw_bytes, record.positions)
+        if said != (kv_digest(k, v), k.nbytes + v.nbytes, k.shape[2]):
             raise CorruptRecordError(f"packet {key[:12]} decodes to other K and V than it names")
 
     def _manifest(self, namespace: str, key: str) -> PacketManifest:

@@ -79,6 +79,7 @@ def forgeries(store, record):
         ),
     )
     yield "other K and V", replace(record, raw_bytes=record.raw_bytes - 2)
+    yield "other K and V", replace(record, positions=record.positions + 1)
     yield (
         "another KV dtype",
         replace(
@@ -105,4 +106,4 @@ def test_forged_records_are_refused(stores):
         with pytest.raises(CodecError, match=reason):
             loader.require_genuine(forged)
         tried += 1
-    assert tried == 5
+    assert tried == 6
