@@ -155,7 +155,7 @@ class StoreFullError(StoreError):
 
 
 class CapReachedError(StoreFullError):
-    """The store's own byte cap is reached, and nothing may be evicted for what was to be written."""
+    """The store's own byte cap is reached, and nothing may be evicted for what comes."""
 
 
 class ReadOnlyError(StoreError):

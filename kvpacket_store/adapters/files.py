@@ -45,9 +45,19 @@ def load_adapter(path: str | Path) -> Adapter:
 def save_adapter(
     adapter: Adapter, path: str | Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write an adapter, whole or not at all; ``metadata`` says where it came from."""
+    """Write an adapter, synced, whole or not at all; ``metadata`` says where it came from."""
     path = Path(path)
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
     tensors = {"header": adapter.header, "trailer": adapter.trailer}
     save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})
+    _sync(scratch)
     scratch.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

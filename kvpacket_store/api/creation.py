@@ -64,9 +64,8 @@ def create_packet_store(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         embedder=embedder_digest,
     )
-    packets = PacketStore.create(path, meta)
-    keep_adapter(chosen, path)
-    return packets
+    # the adapter is in the folder before the folder is there: no store without its adapter
+    return PacketStore.create(path, meta, furnish=lambda folder: keep_adapter(chosen, folder))
 
 
 def _dtype(kv_dtype: str | KVDtype | None, model: Model) -> KVDtype:

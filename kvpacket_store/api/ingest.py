@@ -6,6 +6,7 @@ by tokens, so memory is bounded whatever the corpus.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import queue
@@ -77,7 +78,7 @@ class Ingest:
         self._group: list[_Prepared] = []
         self._pending: list[PendingPacket] = []
         self._pending_tokens = 0
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, TokenIds] = {}
         self._ids: set[str] = set()
         self._queue: queue.Queue[StageWork | CommitWork | None] = queue.Queue(_QUEUED_GROUPS)
         self._writer = IngestWriter(store, namespace, self._queue, self._report)
@@ -131,6 +132,8 @@ class Ingest:
         segments = self._store.segments(document)
         keys = [self._store.prefiller.segment_key(segment.token_ids) for segment in segments]
         for segment, key in zip(segments, keys, strict=True):
+            self._refuse_collision(document.id, segment, key)
+        for segment, key in zip(segments, keys, strict=True):
             self._need(segment, key)
         self._report.tokens += sum(len(segment.token_ids) for segment in segments)
         self._group.append(_Prepared(document, segments, keys, known is not None))
@@ -169,7 +172,7 @@ class Ingest:
         if key in self._under_way or self._is_stored(key, segment.token_ids):
             self._report.packets.reused += 1
             return
-        self._under_way.add(key)
+        self._under_way[key] = segment.token_ids
         if self._dry_run:
             self._report.packets.added += 1
             return
@@ -178,6 +181,15 @@ class Ingest:
         self._pending_tokens += len(segment.token_ids)
         if self._pending_tokens >= _GROUP_TOKENS:
             self._hand_over_packets()  # a long document: do not wait for its end
+
+    def _refuse_collision(self, document_id: str, segment: Segment, key: str) -> None:
+        """Raise DocumentError where the key stands for other tokens: never a hit, never a loss."""
+        known = self._under_way.get(key)
+        if known is None:
+            with contextlib.suppress(NotFoundError, CodecError):
+                known = self._store.packets.get_manifest(self._namespace, key).token_ids
+        if known not in (None, segment.token_ids):
+            raise DocumentError(document_id, f"packet {key} stands for other tokens already")
 
     def _is_stored(self, key: str, token_ids: TokenIds | None = None) -> bool:
         """Whether the packet is there and of these tokens: a collision of keys is a miss.
@@ -214,7 +226,12 @@ class Ingest:
         for prepared in group:
             rows = [next(vectors).astype("<f4").tobytes() for _ in prepared.segments]
             commits.append((_manifest(prepared), rows))
-        self._writer.put(CommitWork(commits, [p.is_update for p in group]))
+        token_ids = {
+            key: segment.token_ids
+            for prepared in group
+            for key, segment in zip(prepared.keys, prepared.segments, strict=True)
+        }
+        self._writer.put(CommitWork(commits, [p.is_update for p in group], token_ids))
 
     def _count(self, prepared: _Prepared) -> None:
         if prepared.is_update:

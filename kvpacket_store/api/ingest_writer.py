@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.records import make_record
 from kvpacket_store.api.reports import IngestReport
-from kvpacket_store.errors import StoreFullError
+from kvpacket_store.errors import DocumentError, StoreFullError
 from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord
 from kvpacket_store.types import TokenIds
 
@@ -46,6 +46,8 @@ class CommitWork:
 
     documents: list[tuple[DocumentManifest, list[bytes]]]
     are_updates: list[bool]
+    token_ids: dict[str, TokenIds]
+    """Of every packet that the documents refer to, those that were found in the store included."""
 
 
 class IngestWriter:
@@ -121,14 +123,37 @@ class IngestWriter:
         ]
         try:
             self._put(writes)
-        except StoreFullError:  # the group does not fit: as many of it as do
+        except (StoreFullError, DocumentError):  # as many of the group as fit, or are whole
             for write, is_update in zip(writes, work.are_updates, strict=True):
-                self._put([write])
-                self._count(is_update)
+                self._commit_alone(write, is_update, work.token_ids)
         else:
             for is_update in work.are_updates:
                 self._count(is_update)
         self._forget_records()
+
+    def _commit_alone(
+        self, write: DocumentWrite, is_update: bool, token_ids: dict[str, TokenIds]
+    ) -> None:
+        try:
+            self._put([write])
+        except DocumentError:
+            # another process has let go of a packet that was found here: make it again
+            try:
+                self._put([replace(write, records=self._all_records(write, token_ids))])
+            except DocumentError as error:
+                self._report.fail(write.manifest.id, error.reason)
+                return
+        self._count(is_update)
+
+    def _all_records(
+        self, write: DocumentWrite, token_ids: dict[str, TokenIds]
+    ) -> dict[str, PacketRecord]:
+        records = dict(write.records)
+        for key in write.manifest.packet_keys:
+            if key not in records:
+                body = self._store.prefiller.segment(token_ids[key])
+                records[key] = make_record(self._store, key, token_ids[key], body)
+        return records
 
     def _put(self, writes: list[DocumentWrite]) -> None:
         self._store.packets.put_documents(self._namespace, writes, keep_since_ms=self._started_ms)

@@ -72,7 +72,7 @@ class PacketLoader:
     def __init__(self, store: Store, memory: MemoryTier[BodyKV] | None = None) -> None:
         self._store = store
         self._memory: MemoryTier[BodyKV] = memory or MemoryTier(max_bytes=0)
-        self._shared: dict[str, BodyKV] = {}
+        self._shared: dict[tuple[str, TokenIds], BodyKV] = {}
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
@@ -126,7 +126,9 @@ class PacketLoader:
         """Return the preamble's K and V, and whether no forward was needed for them."""
         prefiller = self._store.prefiller
         key = packet_key(prefiller.identity("preamble", token_ids))
-        is_cached = key in self._shared or self._store.packets.has_shared(key)
+        is_cached = (key, token_ids) in self._shared or self._store.packets.has_shared(
+            key, token_ids
+        )
         body = self._shared_body(key, token_ids, lambda: prefiller.preamble(token_ids))
         return body, is_cached
 
@@ -229,13 +231,13 @@ class PacketLoader:
 
     def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:
         """Return a body that the whole store shares; make and keep it where it is not there."""
-        if key in self._shared:
-            return self._shared[key]
+        if (key, token_ids) in self._shared:
+            return self._shared[key, token_ids]
         try:
-            body = BodyKV(*decode(self._store.packets.read_shared(key)))
+            body = BodyKV(*decode(self._store.packets.read_shared(key, token_ids)))
         except _UNUSABLE:
             body = make()
             with contextlib.suppress(KVPacketError):
                 self._store.packets.put_shared(make_record(self._store, key, token_ids, body))
-        self._shared[key] = body
+        self._shared[key, token_ids] = body
         return body

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -63,7 +64,12 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], meta: StoreMeta, *, map_bytes: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        meta: StoreMeta,
+        *,
+        map_bytes: int | None = None,
+        furnish: Callable[[Path], None] = lambda folder: None,
     ) -> Self:
         """Make a store and open it.
 
@@ -75,6 +81,8 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
             What the store is for.
         map_bytes : int or None
             Address space to reserve at first; it grows as needed. None: plenty.
+        furnish : callable
+            Puts into the folder, before it is in its place, what else has to be there.
 
         Raises
         ------
@@ -90,6 +98,7 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
             nursery = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             try:
                 _describe(nursery, description)
+                furnish(nursery)
                 _move_into_place(nursery, folder)
             finally:
                 shutil.rmtree(nursery, ignore_errors=True)

@@ -3,6 +3,7 @@
 import pytest
 
 from kvpacket_store.api import Store
+from kvpacket_store.errors import NotFoundError
 from kvpacket_store.types import Document
 
 pytestmark = pytest.mark.fault
@@ -53,3 +54,24 @@ def test_two_processes_ingest_the_same_documents_again_and_again(
         assert store.stats().documents == len(DOCS)
         assert store.packets.check(deep=True) == []
         assert store.ingest(DOCS).documents.unchanged == len(DOCS)
+
+
+def test_two_processes_ingest_different_versions(path, start_work, model, word_embedder):
+    """The last one to commit a document wins; each document is whole at any time."""
+    versions = [
+        [Document(d.id, f"{d.text}\n\nVersion {v} says so.") for d in DOCS] for v in range(2)
+    ]
+    rounds = [[versions[(i + first) % 2] for i in range(NUM_ROUNDS)] for first in range(2)]
+    children = [start_work("ingest_work.py", path, batches) for batches in rounds]
+    texts = {document.text for version in versions for document in version}
+    with Store.open(path, model=model, embedder=word_embedder) as store:
+        while any(child.is_alive() for child, _ in children):
+            for document in DOCS:
+                try:
+                    _, records = store.packets.read_document("default", document.id)
+                except NotFoundError:
+                    continue
+                assert len(records) == 3
+                assert store.show(document.id)["text"] in texts
+        finish(children)
+        assert store.packets.check(deep=True) == []

@@ -183,3 +183,23 @@ def test_commits_are_synced_and_never_written_through_the_map(store):
     assert not flags["writemap"]
     assert not flags["map_async"]
     assert store._environment._handle().info()["max_readers"] == 2048
+
+
+def test_a_folder_is_furnished_before_it_is_there(tmp_path):
+    path = tmp_path / "s.kvps"
+
+    def furnish(folder):
+        assert not path.exists()
+        (folder / "adapter").write_text("soft")
+
+    PacketStore.create(path, make_meta(), furnish=furnish).close()
+    assert (path / "adapter").read_text() == "soft"
+
+
+def test_a_folder_that_cannot_be_furnished_is_not_there(tmp_path):
+    def fail(folder):
+        raise OSError("no adapter")
+
+    with pytest.raises(StoreError, match="no adapter"):
+        PacketStore.create(tmp_path / "s.kvps", make_meta(), furnish=fail)
+    assert list(tmp_path.iterdir()) == []
