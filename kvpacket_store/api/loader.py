@@ -214,9 +214,14 @@ class PacketLoader:
                 f"document {document_id!r} has changed and packet {key[:12]} is no longer its own"
             )
         text = self._store.packets.document_text(namespace, document_id)
-        document = Document(document_id, text, manifest.metadata)
-        for segment in self._store.segments(document):
+        segments = self._store.segments(Document(document_id, text, manifest.metadata))
+        for segment in segments:
             if prefiller.segment_key(segment.token_ids) == key:
+                return segment.token_ids
+        # another recipe or format gives the tokens another key; where they lie stays the same
+        spans = {(r.start_char, r.end_char, r.tokens) for r in manifest.segments_of(key)}
+        for segment in segments:
+            if (segment.start_char, segment.end_char, len(segment.token_ids)) in spans:
                 return segment.token_ids
         raise StoreCorruptError(
             f"packet {key[:12]} of document {document_id!r} cannot be read, and the document's "
@@ -225,6 +230,8 @@ class PacketLoader:
 
     def _repair(self, namespace: str, key: str, token_ids: TokenIds, body: BodyKV) -> None:
         """Put the packet back; an answer does not depend on whether that works."""
+        if self._store.prefiller.segment_key(token_ids) != key:
+            return  # made by another recipe: under this key it would never be found
         with contextlib.suppress(KVPacketError):
             record = make_record(self._store, key, token_ids, body)
             self._store.packets.replace_record(namespace, record)

@@ -79,6 +79,10 @@ class DocumentManifest:
         """Every packet once, in the order of first use."""
         return tuple(dict.fromkeys(segment.packet_key for segment in self.segments))
 
+    def segments_of(self, packet_key: str) -> tuple[SegmentRef, ...]:
+        """Return the segments that a packet holds: more than one where the text repeats itself."""
+        return tuple(ref for ref in self.segments if ref.packet_key == packet_key)
+
     def to_json(self) -> dict[str, Any]:
         """Return what the row in table ``documents`` holds."""
         return {

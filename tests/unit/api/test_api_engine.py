@@ -233,3 +233,18 @@ def test_equal_seeds_give_equal_answers(engine):
     assert engine.generate(QUESTION, seed=first.decode.seed, **options).token_ids == first.token_ids
     others = {tuple(engine.generate(QUESTION, seed=s, **options).token_ids) for s in range(5)}
     assert len(others) > 1
+
+
+def test_packets_of_another_recipe_are_prefilled_again_and_left_as_they_are(engine, monkeypatch):
+    from kvpacket_store.prefill import prefiller
+
+    ids = ["rhine", "elbe", "oxygen"]
+    sound = engine.generate(QUESTION, documents=ids, **LONG)
+    keys = [manifest.packet_key for manifest in engine.store.packets.iter_packets("default")]
+    monkeypatch.setattr(prefiller, "PREFILL_RECIPE", "alone-2")
+    for _ in range(2):
+        answer = Engine(engine.store).generate(QUESTION, documents=ids, **LONG)
+        assert answer.token_ids == sound.token_ids
+        assert sorted(fallback.packet_key for fallback in answer.fallbacks) == sorted(keys)
+    monkeypatch.undo()
+    assert Engine(engine.store).generate(QUESTION, documents=ids, **LONG).fallbacks == []
