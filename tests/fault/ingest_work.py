@@ -29,8 +29,8 @@ def main(connection, path, batches, die_after=None):
 def _die_after(name, num_calls):
     method, left = getattr(PacketStore, name), [num_calls]
 
-    def dying(*arguments):
-        method(*arguments)
+    def dying(*arguments, **options):
+        method(*arguments, **options)
         left[0] -= 1
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
