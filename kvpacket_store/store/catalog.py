@@ -1,16 +1,12 @@
-"""What a store says of all its documents: pages, counts, embeddings."""
+"""What a store says of all its documents: pages and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from kvpacket_store.store.embeddings import EmbeddingRow, every_embedding, has_embeddings
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.listing import documents_page
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import every_namespace, find_namespace
 from kvpacket_store.store.reports import DocumentPage
-from kvpacket_store.store.schema import document_key
 
 __all__ = ["Catalog"]
 
@@ -73,21 +69,3 @@ class Catalog:
         with self._environment.read() as tx:
             row = find_namespace(tx, namespace)
             return 0 if row is None else row.generation
-
-    def has_embeddings(self, namespace: str, manifest: DocumentManifest) -> bool:
-        """Say whether every segment of a document has its embedding, undamaged."""
-        with self._environment.read() as tx:
-            row = find_namespace(tx, namespace)
-            keys = [segment.packet_key for segment in manifest.segments]
-            return row is not None and has_embeddings(tx, document_key(row.id, manifest.id), keys)
-
-    def iter_embeddings(self, namespace: str) -> Iterator[EmbeddingRow]:
-        """Yield ``(document_id, segment_index, packet_key, float32 values)`` as of one moment.
-
-        All of them are copied first: no transaction stays open while the caller works. A damaged
-        one is left out (see `has_embeddings`).
-        """
-        with self._environment.read() as tx:
-            row = find_namespace(tx, namespace)
-            rows = [] if row is None else list(every_embedding(tx, row.id))
-        return iter(rows)

@@ -15,6 +15,7 @@ from kvpacket_store.store.documents import (
     find_document,
     put_document,
 )
+from kvpacket_store.store.embedding_shelf import EmbeddingShelf
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.manifests import (
     DocumentManifest,
@@ -48,7 +49,7 @@ from kvpacket_store.store.writer import Writer
 __all__ = ["DocumentShelf"]
 
 
-class DocumentShelf(Catalog):
+class DocumentShelf(Catalog, EmbeddingShelf):
     """Documents and their texts, by namespace. A part of `PacketStore`."""
 
     _environment: Environment

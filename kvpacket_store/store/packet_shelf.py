@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kvpacket_store.errors import NotFoundError
+from kvpacket_store.errors import CodecError, NotFoundError
 from kvpacket_store.store.accounts import settle
 from kvpacket_store.store.documents import remove_packet, replace_packet, stage_packet
 from kvpacket_store.store.environment import Environment
@@ -54,9 +54,23 @@ class PacketShelf:
     _writer: Writer
 
     def has_packet(
-        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
+        self,
+        namespace: str,
+        packet_key: str,
+        token_ids: TokenIds | None = None,
+        *,
+        deep: bool = False,
     ) -> bool:
-        """Say whether the packet is there with all its chunks, so that `read_record` finds it."""
+        """Say whether the packet is there with all its chunks, so that `read_record` finds it.
+
+        With ``deep`` the chunks are read, and checked against their checksums.
+        """
+        if deep:
+            try:
+                self.read_packet(namespace, packet_key, token_ids)
+            except (NotFoundError, CodecError):
+                return False
+            return True
         with self._environment.read() as tx:
             key = _key(tx, namespace, packet_key)
             return key is not None and is_intact(tx, key, token_ids)
@@ -88,6 +102,12 @@ class PacketShelf:
         CorruptRecordError
             A chunk is missing or does not match its checksum; prefill it again.
         """
+        return self.read_packet(namespace, packet_key, token_ids)[1]
+
+    def read_packet(
+        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
+    ) -> tuple[PacketManifest, bytes]:
+        """Return a packet's manifest and its record as of one moment; errors as `read_record`."""
         with self._environment.read() as tx:
             key = _key(tx, namespace, packet_key)
             manifest = _require(tx, key, packet_key, namespace)
@@ -95,7 +115,7 @@ class PacketShelf:
             require_held(manifest)
             record = copy_record(tx, key or b"", manifest)
         require_checksums(manifest, record)
-        return record
+        return replace(manifest, namespace=namespace), record
 
     def touch(self, namespace: str, packet_keys: Iterable[str]) -> None:
         """Say that packets were used, so that others are evicted before them.

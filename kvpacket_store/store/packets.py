@@ -277,5 +277,5 @@ def parse_manifest(row: bytes, key: bytes) -> PacketManifest:
 def _damaged(manifest: PacketManifest, chunk_index: int, what: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"packet {manifest.packet_key}: chunk {chunk_index} {what}; "
-        "prefill it again from its token ids: answers do, and so does ingesting its document"
+        "prefill it again from its token ids: answers do, and so does `kvps verify --deep --repair`"
     )

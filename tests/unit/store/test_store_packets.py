@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kvpacket_store.errors import DocumentError, NotFoundError, UsageError
+from kvpacket_store.errors import CorruptRecordError, DocumentError, NotFoundError, UsageError
 from kvpacket_store.store import PacketStore
-from kvpacket_store.store.schema import CHUNK_BYTES
+from kvpacket_store.store.schema import CHUNK_BYTES, Table
 from kvpacket_store.store.synthetic import make_record, make_write
 from kvpacket_store.store.transaction import Transaction
 
@@ -35,6 +35,46 @@ def test_the_manifest_says_what_was_put(store):
     for name in ("packet_key", "token_ids", "positions", "raw_bytes", "kv_digest", "engine"):
         assert getattr(manifest, name) == getattr(record, name)
     assert (manifest.refcount, manifest.namespace, manifest.tokens) == (2, "n", 8)
+
+
+def test_manifest_and_record_are_read_as_of_one_moment(store, behind_its_back):
+    record = make_record("a", 300_000)
+    put(store, "d", record)
+    found = store.read_packet("n", record.packet_key, record.token_ids)
+    assert found == (store.get_manifest("n", record.packet_key), record.record)
+    with pytest.raises(NotFoundError, match="other tokens"):
+        store.read_packet("n", record.packet_key, (1, 2))
+    with pytest.raises(NotFoundError, match="no packet"):
+        store.read_packet("m", record.packet_key)
+    store.close()
+    behind_its_back(store.path, flip_last_chunk)
+    with (
+        PacketStore.open(store.path) as opened,
+        pytest.raises(CorruptRecordError, match="chunk 2"),
+    ):
+        opened.read_packet("n", record.packet_key)
+
+
+def test_deep_looking_reads_the_bytes(store, behind_its_back):
+    record = make_record("a", 300_000)
+    key, tokens = record.packet_key, record.token_ids
+    put(store, "d", record)
+    assert store.has_packet("n", key, deep=True)
+    assert store.has_packet("n", key, tokens, deep=True)
+    assert not store.has_packet("n", key, (1, 2), deep=True)
+    assert not store.has_packet("m", key, deep=True)
+    store.close()
+    behind_its_back(store.path, flip_last_chunk)
+    with PacketStore.open(store.path) as opened:
+        assert opened.has_packet("n", key)
+        assert not opened.has_packet("n", key, deep=True)
+
+
+def flip_last_chunk(txn, tables):
+    with txn.cursor(db=tables[Table.CHUNKS]) as cursor:
+        assert cursor.last()
+        key, value = cursor.item()
+    txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=tables[Table.CHUNKS])
 
 
 def test_a_packet_is_not_there_for_another_namespace(store):
