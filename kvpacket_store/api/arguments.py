@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["is_count", "is_one", "says_something"]
+__all__ = ["is_count", "is_count_or_zero", "is_one", "says_something"]
 
 
 def is_count(value: object) -> bool:
@@ -16,6 +16,17 @@ def is_count(value: object) -> bool:
     (True, False, False)
     """
     return isinstance(value, int) and value >= 1
+
+
+def is_count_or_zero(value: object) -> bool:
+    """Say whether this is a whole number of at least 0.
+
+    Examples
+    --------
+    >>> is_count_or_zero(0), is_count_or_zero(-1), is_count_or_zero("0")
+    (True, False, False)
+    """
+    return isinstance(value, int) and value >= 0
 
 
 def is_one(items: object) -> bool:

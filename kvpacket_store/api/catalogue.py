@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kvpacket_store.api.arguments import is_count
+from kvpacket_store.api.arguments import is_count, is_count_or_zero
 from kvpacket_store.api.reports import DocumentEntry, Listing, PacketEntry, StatsReport
 from kvpacket_store.api.statistics import collect_statistics
 from kvpacket_store.errors import CodecError, NotFoundError, UsageError
@@ -104,7 +104,15 @@ class Catalogue:
         self._packets.unpin_document(namespace, document_id)
 
     def gc(self, *, grace_s: int = 3600) -> SpaceReport:
-        """Delete what nothing refers to (not younger than the grace) and what is past its time."""
+        """Delete what nothing refers to (not younger than the grace) and what is past its time.
+
+        Raises
+        ------
+        UsageError
+            The grace is no number of seconds.
+        """
+        if not is_count_or_zero(grace_s):
+            raise UsageError(f"grace_s is {grace_s!r}; pass seconds, 0 or more")
         return self._packets.gc(grace_s=grace_s)
 
     def compact(self) -> SpaceReport:
@@ -135,7 +143,12 @@ class Catalogue:
             for ref in manifest.segments
         ]
         return DocumentEntry(
-            manifest.id, namespace, manifest.tokens, packets, dict(manifest.metadata)
+            manifest.id,
+            namespace,
+            manifest.tokens,
+            packets,
+            dict(manifest.metadata),
+            manifest.is_pinned,
         )
 
     def _stored_bytes(self, namespace: str, packet_key: str) -> int | None:

@@ -75,10 +75,11 @@ class Engine:
         """Finds segments for a question."""
         with self._making_retriever:
             if self._retriever is None:
+                packets = self.store.packets
                 self._retriever = Retriever(
-                    self.store.packets,
+                    packets,
                     self.store.embedder,
-                    self.store.path / "index",
+                    None if packets.is_read_only else self.store.path / "index",
                     wait_for_rebuild=True,  # what was acknowledged is found
                 )
             return self._retriever

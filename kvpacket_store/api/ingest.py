@@ -86,6 +86,8 @@ class Ingest:
     def run(self, documents: Iterable[Document | Exception]) -> IngestReport:
         """Ingest everything and report; an interruption loses only what is not committed."""
         started = time.perf_counter()
+        if not self._dry_run:
+            _ = self._store.embedder  # another one is refused before anything is prefilled
         thread = threading.Thread(target=self._writer.run, name="kvps-ingest-writer", daemon=True)
         thread.start()
         try:
@@ -124,7 +126,7 @@ class Ingest:
         return document
 
     def _ingest(self, document: Document) -> None:
-        known = self._known(document.id)
+        is_update, known = self._known(document.id)
         content, metadata = content_hash(document), metadata_hash(document)
         if known is not None and known.content_hash == content and self._has_all(known):
             self._keep(document, known, metadata)
@@ -136,23 +138,27 @@ class Ingest:
         for segment, key in zip(segments, keys, strict=True):
             self._need(segment, key)
         self._report.tokens += sum(len(segment.token_ids) for segment in segments)
-        self._group.append(_Prepared(document, segments, keys, known is not None))
+        self._group.append(_Prepared(document, segments, keys, is_update))
         if self._pending_tokens >= _GROUP_TOKENS or len(self._group) >= _GROUP_DOCUMENTS:
             self._flush()
 
-    def _known(self, document_id: str) -> DocumentManifest | None:
+    def _known(self, document_id: str) -> tuple[bool, DocumentManifest | None]:
+        """Return whether the document is there, and its manifest if that can be read."""
         try:
-            return self._store.packets.get_document(self._namespace, document_id)
+            return True, self._store.packets.get_document(self._namespace, document_id)
         except NotFoundError:
-            return None
+            return False, None
         except CodecError:  # a damaged row: the document in hand takes its place
-            if not self._dry_run:
-                self._store.packets.delete_document(self._namespace, document_id)
-            return None
+            return True, None
 
     def _has_all(self, known: DocumentManifest) -> bool:
-        """Whether every packet and embedding is there: what is lost or damaged is made again."""
-        has_embeddings = self._store.packets.has_embeddings(self._namespace, known)
+        """Whether text, embeddings and packets are there: what is lost is made again."""
+        packets = self._store.packets
+        try:
+            packets.document_text(self._namespace, known.id)
+        except (NotFoundError, CodecError):
+            return False
+        has_embeddings = packets.has_embeddings(self._namespace, known)
         return has_embeddings and all(self._is_stored(key) for key in known.packet_keys)
 
     def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import queue
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.records import make_record
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.errors import DocumentError, StoreFullError
-from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord
+from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord, now_ms
 from kvpacket_store.types import TokenIds
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class IngestWriter:
         self._record_bytes = 0
         self._failure: BaseException | None = None
         # what this run has filed does not give way to what it files next: then the store is full
-        self._started_ms = time.time_ns() // 1_000_000
+        self._started_ms = now_ms()
 
     def put(self, work: StageWork | CommitWork) -> None:
         """Hand over work; waits while the writer is behind."""

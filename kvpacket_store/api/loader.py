@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["LoadedBody", "PacketLoader"]
 
 _UNUSABLE = (CodecError, NotFoundError, StoreCorruptError)
+_READS = 4  # a packet may be replaced between the reading of its manifest and of its record
+
+
+class _ReplacedError(Exception):
+    """The record that was read is not the one that the manifest had named."""
 
 
 @dataclass(slots=True)
@@ -76,7 +81,7 @@ class PacketLoader:
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
-        loaded = self._read(namespace, self._manifest(namespace, key))
+        loaded = self._read(namespace, self._manifest(namespace, key), wants_same=False)
         header, adapter = self.header(), self._store.adapter
         return Packet(
             key=key,
@@ -96,6 +101,13 @@ class PacketLoader:
         StoreCorruptError
             Neither the record nor its token ids nor the document's text can be read.
         """
+        for _ in range(_READS):
+            with contextlib.suppress(_ReplacedError):
+                return self._body(namespace, key, document_id)
+        reason = f"packet {key[:12]} was replaced again and again while it was read"
+        return self._prefill_again(namespace, key, document_id, reason)
+
+    def _body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
         started = time.perf_counter()
         try:
             manifest = self._manifest(namespace, key)
@@ -110,6 +122,9 @@ class PacketLoader:
         identity = (namespace, key, manifest.kv_digest, manifest.token_ids)
         body, _ = self._memory.get(identity, load)
         if fresh:
+            fell_back = fresh[0].fallback_reason is not None
+            if fell_back and kv_digest(body.k, body.v) != manifest.kv_digest:
+                self._memory.forget(identity)  # made again by another engine: other bits
             return fresh[0]
         elapsed = 1e3 * (time.perf_counter() - started)
         return LoadedBody(key, manifest.token_ids, body, "ram", load_ms=elapsed)
@@ -126,11 +141,13 @@ class PacketLoader:
         """Return the preamble's K and V, and whether no forward was needed for them."""
         prefiller = self._store.prefiller
         key = packet_key(prefiller.identity("preamble", token_ids))
-        is_cached = (key, token_ids) in self._shared or self._store.packets.has_shared(
-            key, token_ids
-        )
-        body = self._shared_body(key, token_ids, lambda: prefiller.preamble(token_ids))
-        return body, is_cached
+        made: list[BodyKV] = []
+
+        def make() -> BodyKV:
+            made.append(prefiller.preamble(token_ids))
+            return made[0]
+
+        return self._shared_body(key, token_ids, make), not made
 
     def require_genuine(self, record: PacketRecord) -> None:
         """Refuse a record from elsewhere that does not hold what stands beside it.
@@ -169,10 +186,14 @@ class PacketLoader:
         except _UNUSABLE as error:
             return self._prefill_again(namespace, manifest.packet_key, document_id, str(error))
 
-    def _read(self, namespace: str, manifest: PacketManifest) -> LoadedBody:
+    def _read(
+        self, namespace: str, manifest: PacketManifest, *, wants_same: bool = True
+    ) -> LoadedBody:
         started = time.perf_counter()
         key = manifest.packet_key
-        record = self._store.packets.read_record(namespace, key, manifest.token_ids)
+        now, record = self._store.packets.read_packet(namespace, key, manifest.token_ids)
+        if wants_same and now.kv_digest != manifest.kv_digest:
+            raise _ReplacedError
         read = time.perf_counter()
         k, v = decode(record)
         self._require_shape(key, k.shape, len(manifest.token_ids))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.records import make_record
-from kvpacket_store.errors import KVPacketError
+from kvpacket_store.errors import CodecError, NotFoundError, StoreCorruptError, UsageError
 from kvpacket_store.store import Damage
 from kvpacket_store.types import Document
 
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["repair_store"]
 
+# One finding is beyond repair, the others go on; a full disk or a missing model ends all.
+_BEYOND_REPAIR = (CodecError, NotFoundError, StoreCorruptError, UsageError)
+
 
 def repair_store(store: Store, damaged: Sequence[Damage]) -> None:
     """Repair what can be; what cannot stays for the next verification to name.
@@ -25,41 +27,34 @@ def repair_store(store: Store, damaged: Sequence[Damage]) -> None:
     Packets are prefilled again from the token ids in their manifests, else from their document's
     text. Embeddings are made again from the text. A document whose manifest or text is damaged
     keeps what it has: ingest it again.
+
+    Raises
+    ------
+    ModelError
+        The model is needed and is not to be had.
+    StoreFullError, ReadOnlyError
+        Nothing can be written.
     """
     store.packets.mend()
     loader = PacketLoader(store)
     for found in damaged:
-        if found.namespace is None or not found.document_ids:
-            continue
-        with contextlib.suppress(KVPacketError):
-            if found.packet_key is not None:
-                _prefill_again(store, loader, found)
+        if found.namespace is not None and found.document_ids and found.packet_key is not None:
+            with contextlib.suppress(*_BEYOND_REPAIR):
+                _prefill_again(store, loader, found.namespace, found.packet_key, found)
     documents = {(d.namespace, i) for d in damaged if d.namespace for i in d.document_ids}
     for namespace, document_id in sorted(documents):
-        with contextlib.suppress(KVPacketError):
+        with contextlib.suppress(*_BEYOND_REPAIR):
             _embed_again(store, namespace, document_id)
     store.packets.mend()
     store.packets.gc()
 
 
-def _prefill_again(store: Store, loader: PacketLoader, found: Damage) -> None:
-    key, namespace = found.packet_key or "", found.namespace or ""
-    if store.packets.has_packet(namespace, key) and not _is_unreadable(store, namespace, key):
-        return
+def _prefill_again(
+    store: Store, loader: PacketLoader, namespace: str, key: str, found: Damage
+) -> None:
     token_ids = loader.token_ids(namespace, key, found.document_ids[0])
     body = store.prefiller.segment(token_ids)
     store.packets.replace_record(namespace, make_record(store, key, token_ids, body))
-
-
-def _is_unreadable(store: Store, namespace: str, key: str) -> bool:
-    from kvpacket_store.codec import decode
-    from kvpacket_store.packet import kv_digest
-
-    try:
-        manifest = store.packets.get_manifest(namespace, key)
-        return kv_digest(*decode(store.packets.read_record(namespace, key))) != manifest.kv_digest
-    except KVPacketError:
-        return True
 
 
 def _embed_again(store: Store, namespace: str, document_id: str) -> None:
@@ -71,4 +66,4 @@ def _embed_again(store: Store, namespace: str, document_id: str) -> None:
     segments = store.segments(Document(document_id, text, manifest.metadata))
     vectors = store.embedder.embed([segment.text for segment in segments])
     rows = [vector.astype("<f4").tobytes() for vector in vectors]
-    store.packets.put_document(namespace, replace(manifest, text=text), {}, rows)
+    store.packets.put_embeddings(namespace, manifest, rows)  # not if it has changed meanwhile

@@ -84,6 +84,7 @@ class DocumentEntry(Report):
     tokens: int
     packets: list[PacketEntry]
     metadata: Mapping[str, Any]
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)

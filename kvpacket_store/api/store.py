@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kvpacket_store.api.arguments import is_one
+from kvpacket_store.api.arguments import is_count_or_zero, is_one
 from kvpacket_store.api.catalogue import DEFAULT_NAMESPACE
 from kvpacket_store.api.equipment import Equipped, default_embedder
 from kvpacket_store.api.identity import require_same_model
@@ -224,7 +224,13 @@ class Store(Equipped):
         ------
         ModelError
             ``recompute`` or ``repair`` need the model, and it is not to be had.
+        UsageError
+            ``recompute`` is no number, or the store to be repaired is open for reading alone.
         """
+        if not is_count_or_zero(recompute):
+            raise UsageError(f"recompute is {recompute!r}; pass how many packets, 0 or more")
+        if repair and self._packets.is_read_only:
+            raise UsageError(f"store {self.path} is open for reading alone; it cannot be repaired")
         from kvpacket_store.api.verification import verify_store
 
         return verify_store(self, deep=deep, recompute=recompute, repair=repair, progress=progress)
@@ -248,6 +254,8 @@ class Store(Equipped):
         from kvpacket_store.bundle import write_bundle
 
         self.require_namespace(namespace)
+        if documents is not None and (is_one(documents) or not documents):
+            raise UsageError("documents is a list of ids; leave it out for all of the namespace")
         return write_bundle(
             self._packets,
             path,

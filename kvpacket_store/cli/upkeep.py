@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvpacket_store.cli.output import JSON_OPTION, NAMESPACE_OPTION, err, out, plain, print_json
+from kvpacket_store.errors import NotFoundError
 
 if TYPE_CHECKING:
     from kvpacket_store.store import Damage, SpaceReport
@@ -24,14 +26,16 @@ DAMAGE_REMAINS = 4
 def verify(
     store: StoreArgument,
     deep: Annotated[bool, typer.Option("--deep", help="Read and decode every byte.")] = False,
-    recompute: Annotated[int, typer.Option(help="Packets to prefill again and compare.")] = 0,
+    recompute: Annotated[
+        int, typer.Option(min=0, help="Packets to prefill again and compare.")
+    ] = 0,
     repair: Annotated[bool, typer.Option("--repair", help="Put back what is damaged.")] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Look for damage; exit code 4 where some remains."""
     from kvpacket_store.api import Store
 
-    with Store.open(store) as opened, _bar("verify", opened.packets.stats().packets) as update:
+    with Store.open(store) as opened, _bar("verify", None) as update:
         report = opened.verify(
             deep=deep,
             recompute=recompute,
@@ -47,8 +51,12 @@ def verify(
             f"{report.checked} packets checked ({report.evicted} evicted), {report.recomputed} "
             f"prefilled again; {len(report.damaged)} damaged, {report.repaired} repaired"
         )
-        if report.remaining and not repair:
-            out.print("answers go on: they prefill such packets again. To mend: --repair")
+        if report.remaining:
+            out.print(
+                "what remains needs its documents: ingest them again"
+                if repair
+                else "answers go on: they prefill such packets again. To mend: --repair"
+            )
     if report.remaining:
         raise typer.Exit(DAMAGE_REMAINS)
 
@@ -56,7 +64,7 @@ def verify(
 def gc(
     store: StoreArgument,
     grace_s: Annotated[
-        int, typer.Option(help="Spare what is younger: a running ingest's packets.")
+        int, typer.Option(min=0, help="Spare what is younger: a running ingest's packets.")
     ] = 3600,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -85,9 +93,7 @@ def pin(
     from kvpacket_store.api import Store
 
     with Store.open(store) as opened:
-        for document_id in document_ids:
-            opened.pin(document_id, namespace=namespace)
-    _tell_pins("pinned", document_ids, as_json)
+        _for_each(document_ids, partial(opened.pin, namespace=namespace), "pinned", as_json)
 
 
 def unpin(
@@ -100,9 +106,7 @@ def unpin(
     from kvpacket_store.api import Store
 
     with Store.open(store) as opened:
-        for document_id in document_ids:
-            opened.unpin(document_id, namespace=namespace)
-    _tell_pins("unpinned", document_ids, as_json)
+        _for_each(document_ids, partial(opened.unpin, namespace=namespace), "unpinned", as_json)
 
 
 def export(
@@ -195,8 +199,21 @@ def _tell_space(report: SpaceReport, as_json: bool) -> None:
     )
 
 
-def _tell_pins(what: str, document_ids: list[str], as_json: bool) -> None:
+def _for_each(
+    document_ids: list[str], action: Callable[[str], None], what: str, as_json: bool
+) -> None:
+    """Do it for those that are there; name the others, and end with exit code 1."""
+    done, absent = [], []
+    for document_id in document_ids:
+        try:
+            action(document_id)
+            done.append(document_id)
+        except NotFoundError as error:
+            absent.append(document_id)
+            err.print(plain(f"kvps: {error}"))
     if as_json:
-        print_json({what: document_ids})
+        print_json({what: done, "absent": absent})
     else:
-        out.print(f"{len(document_ids)} {what}")
+        out.print(f"{len(done)} {what}")
+    if absent:
+        raise typer.Exit(1)

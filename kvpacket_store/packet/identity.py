@@ -18,9 +18,11 @@ import numpy as np
 from kvpacket_store.errors import UsageError
 from kvpacket_store.types import KVDtype, TokenIds
 
-__all__ = ["NO_ADAPTER", "PacketIdentity", "packet_key"]
+__all__ = ["NO_ADAPTER", "PACKET_FORMAT_VERSION", "PacketIdentity", "packet_key"]
 
 NO_ADAPTER = "none"
+PACKET_FORMAT_VERSION = 1
+"""Of what a packet is; a packet of another version is a miss."""
 
 _DOMAIN = b"kvpacket-store packet key 1\n"
 _ROLES = ("segment", "header", "preamble")

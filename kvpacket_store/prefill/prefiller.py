@@ -17,12 +17,11 @@ import torch
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.errors import AdapterError, ContextOverflowError
 from kvpacket_store.models import Model, tensor_to_bits
-from kvpacket_store.packet import PacketIdentity, packet_key
+from kvpacket_store.packet import PACKET_FORMAT_VERSION, PacketIdentity, packet_key
 from kvpacket_store.types import BitArray, KVDtype, TokenIds
 
-__all__ = ["PACKET_FORMAT_VERSION", "PREFILL_RECIPE", "BodyKV", "Prefiller"]
+__all__ = ["PREFILL_RECIPE", "BodyKV", "Prefiller"]
 
-PACKET_FORMAT_VERSION = 1
 PREFILL_RECIPE = "alone-1"
 
 

@@ -221,7 +221,7 @@ def require_held(manifest: PacketManifest) -> None:
     if manifest.is_evicted:
         raise NotFoundError(
             f"packet {manifest.packet_key} was evicted to make room; prefill it again from its "
-            "token ids: answers do, and so does ingesting its document"
+            "token ids, as answers do"
         )
 
 

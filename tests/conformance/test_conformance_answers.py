@@ -96,7 +96,7 @@ def test_each_packet_in_turn_fails_to_load_and_no_hole_is_decoded(store, monkeyp
     expected = answer_without_store(store, IDS)
     keys = [p["packet_key"] for name in IDS for p in store.show(name)["packets"]]
     assert len(keys) > len(IDS)
-    read = store.packets.read_record
+    read = store.packets.read_packet
     for lost in keys:
 
         def failing(namespace, key, token_ids=None, lost=lost):
@@ -104,7 +104,7 @@ def test_each_packet_in_turn_fails_to_load_and_no_hole_is_decoded(store, monkeyp
                 raise error
             return read(namespace, key, token_ids)
 
-        monkeypatch.setattr(store.packets, "read_record", failing)
+        monkeypatch.setattr(store.packets, "read_packet", failing)
         answer = Engine(store).generate(QUESTION, documents=IDS, **LONG)
         assert answer.token_ids == expected
         assert [fallback.packet_key for fallback in answer.fallbacks] == [lost]

@@ -78,7 +78,7 @@ OTHER_MODELS = {
 
 def require_never_served(store, monkeypatch):
     """Answer without a record of the store, or refuse."""
-    monkeypatch.setattr(store.packets, "read_record", lambda *_: pytest.fail("served"))
+    monkeypatch.setattr(store.packets, "read_packet", lambda *_: pytest.fail("served"))
     try:
         answer = Engine(store).generate(QUESTION, documents=["rhine", "elbe"], **LONG)
     except (ModelMismatchError, StoreCorruptError):

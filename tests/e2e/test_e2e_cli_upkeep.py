@@ -45,7 +45,7 @@ def test_damage_is_named_by_exit_code_4_and_repaired(kvps, store, behind_its_bac
 def test_space_is_given_back(kvps, store, smollm2_store):
     ids = [d["id"] for d in kvps.json("list", store)["documents"]]
     kvps.json("delete", store, *ids[:8])
-    assert kvps.json("pin", store, ids[9]) == {"pinned": [ids[9]]}
+    assert kvps.json("pin", store, ids[9]) == {"pinned": [ids[9]], "absent": []}
     swept = kvps.json("gc", store)
     assert swept["before_bytes"] == swept["after_bytes"]
     compacted = kvps.json("compact", store)

@@ -96,14 +96,14 @@ def damage(engine, document_id, monkeypatch, error):
     """Make the record of a document's first packet unreadable, with no copy of it in memory."""
     engine.memory.clear()
     key = engine.store.show(document_id)["packets"][0]["packet_key"]
-    read = engine.store.packets.read_record
+    read = engine.store.packets.read_packet
 
     def failing(namespace, packet_key, token_ids=None):
         if packet_key == key:
             raise error
         return read(namespace, packet_key, token_ids)
 
-    monkeypatch.setattr(engine.store.packets, "read_record", failing)
+    monkeypatch.setattr(engine.store.packets, "read_packet", failing)
     return key
 
 

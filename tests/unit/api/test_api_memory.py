@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kvpacket_store.api import Engine
+from kvpacket_store.api.records import make_record
 from kvpacket_store.errors import CodecError, CorruptRecordError, NotFoundError
 from kvpacket_store.types import Document
 
@@ -99,13 +100,13 @@ def test_memory_of_other_tokens_under_the_same_key_is_a_miss(store, monkeypatch)
 def test_answers_at_once_share_one_load(store, monkeypatch):
     engine, reads, all_ask = Engine(store), [], threading.Barrier(4)
     expected = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
-    read = store.packets.read_record
+    read = store.packets.read_packet
 
     def counted(*args):
         reads.append(args)
         return read(*args)
 
-    monkeypatch.setattr(store.packets, "read_record", counted)
+    monkeypatch.setattr(store.packets, "read_packet", counted)
     answers = []
 
     def ask():
@@ -124,7 +125,7 @@ def test_answers_at_once_share_one_load(store, monkeypatch):
 
 def test_a_packet_made_again_is_kept_and_is_no_fallback_the_next_time(store, monkeypatch):
     engine = Engine(store)
-    monkeypatch.setattr(store.packets, "read_record", _raise(CorruptRecordError("flipped")))
+    monkeypatch.setattr(store.packets, "read_packet", _raise(CorruptRecordError("flipped")))
     hurt = engine.generate(QUESTION, documents=["rhine"], **LONG)
     again = engine.generate(QUESTION, documents=["rhine"], **LONG)
     assert (tiers(hurt), tiers(again)) == (["prefill"], ["ram"])
@@ -137,3 +138,38 @@ def _raise(error: CodecError):
         raise error
 
     return fail
+
+
+def test_a_record_replaced_while_it_is_read_is_not_held_under_the_digest_of_the_other(
+    store, monkeypatch
+):
+    engine = Engine(store)
+    key = store.show("rhine")["packets"][0]["packet_key"]
+    tokens = store.packets.get_manifest("default", key).token_ids
+    ours = make_record(store, key, tokens, store.prefiller.segment(tokens))
+    theirs = make_record(store, key, tokens, store.prefiller.segment(tokens[::-1]))
+    read, swapped = store.packets.read_packet, []
+
+    def swap_first(*arguments):
+        if not swapped:
+            swapped.append(True)
+            store.packets.replace_record("default", theirs)
+        return read(*arguments)
+
+    monkeypatch.setattr(store.packets, "read_packet", swap_first)
+    engine.generate(QUESTION, documents=["rhine"], **LONG)
+    store.packets.replace_record("default", ours)
+    answer = engine.generate(QUESTION, documents=["rhine"], **LONG)
+    assert tiers(answer) == ["disk"]
+    expected = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
+    assert answer.token_ids == expected.token_ids
+
+
+def test_a_damaged_preamble_is_counted_where_it_is_made_again(store, monkeypatch):
+    first = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
+    warm = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
+    monkeypatch.setattr(store.packets, "read_shared", _raise(CorruptRecordError("flipped")))
+    hurt = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
+    assert first.usage.cached_tokens < warm.usage.cached_tokens
+    assert hurt.usage.cached_tokens == first.usage.cached_tokens
+    assert hurt.token_ids == warm.token_ids

@@ -74,13 +74,13 @@ def test_cancelling_stops_a_forward_between_two_layers(engine, consistency, monk
 def test_cancelling_before_it_starts_loads_nothing(engine, monkeypatch):
     cancel = threading.Event()
     cancel.set()
-    monkeypatch.setattr(engine.store.packets, "read_record", lambda *a: pytest.fail("loaded"))
+    monkeypatch.setattr(engine.store.packets, "read_packet", lambda *a: pytest.fail("loaded"))
     with pytest.raises(CancelledError):
         engine.generate(QUESTION, documents=["rhine"], cancel=cancel, **LONG)
 
 
 def test_too_many_documents_for_the_context_say_so_before_anything_is_loaded(engine, monkeypatch):
-    monkeypatch.setattr(engine.store.packets, "read_record", lambda *a: pytest.fail("loaded"))
+    monkeypatch.setattr(engine.store.packets, "read_packet", lambda *a: pytest.fail("loaded"))
     with pytest.raises(ContextOverflowError, match="too many"):
         engine.generate(QUESTION, documents=["rhine", "elbe"] * 30)
 

@@ -5,6 +5,7 @@ import pytest
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine, Store
+from kvpacket_store.errors import ModelError, UsageError
 from kvpacket_store.store.schema import Table
 from kvpacket_store.types import Document
 
@@ -112,7 +113,7 @@ def test_what_needs_the_document_itself_stays_and_is_named(damaged):
 
 def test_verification_without_depth_does_not_read_bytes(damaged, monkeypatch):
     store, _ = damaged(spoil(Table.CHUNKS, -1))
-    monkeypatch.setattr(store.packets, "read_record", lambda *a: pytest.fail("read"))
+    monkeypatch.setattr(store.packets, "read_packet", lambda *a: pytest.fail("read"))
     assert store.verify().damaged == []
 
 
@@ -147,3 +148,93 @@ def test_recomputing_finds_kv_that_the_model_does_not_give(new_store):
     report = store.verify(recompute=100)
     assert report.recomputed == report.checked
     assert [found.packet_key for found in report.damaged] == [key]
+    assert store.verify(recompute=100, repair=True).remaining == []
+    assert store.verify(recompute=100).damaged == []
+
+
+def test_verification_beside_changes_reports_no_damage(new_store):
+    store = new_store(segment_tokens=64)
+    store.ingest(DOCS)
+    report = store.verify(deep=True, progress=lambda checked: checked > 1 or store.delete("rhine"))
+    assert report.damaged == []
+    store.ingest(DOCS)
+    found = store.verify()
+    assert found.damaged == []
+
+
+def test_a_flipped_chunk_is_damage_where_its_packet_is_recomputed(damaged):
+    store, _ = damaged(spoil(Table.CHUNKS, -1))
+    report = store.verify(recompute=100)
+    assert "checksum" in report.damaged[0].reason
+
+
+def test_repair_does_not_undo_an_update_that_came_meanwhile(damaged, word_embedder, monkeypatch):
+    store, _ = damaged(spoil(Table.EMBEDDINGS, 1))
+    update = Document("rhine", "The Rhine has moved.")
+    embed = word_embedder.embed
+    waiting = [update]
+
+    def embed_later(texts):
+        if waiting:
+            store.ingest([waiting.pop()])
+        return embed(texts)
+
+    monkeypatch.setattr(word_embedder, "embed", embed_later)
+    store.verify(deep=True, repair=True)
+    assert store.show("rhine")["text"] == update.text
+    monkeypatch.undo()
+    assert store.verify(deep=True, repair=True).remaining == []
+
+
+def test_repair_says_what_it_lacks(damaged, monkeypatch):
+    store, _ = damaged(spoil(Table.CHUNKS, -1))
+    monkeypatch.setattr(type(store), "model", property(_no_model))
+    with pytest.raises(ModelError, match="not installed"):
+        store.verify(deep=True, repair=True)
+
+
+def _no_model(store):
+    raise ModelError("the model is not installed")
+
+
+def test_a_store_that_may_not_be_written_is_not_repaired(new_store, tiny_model):
+    store = new_store(segment_tokens=64)
+    store.close()
+    with (
+        Store.open(store.path, model=tiny_model("llama"), read_only=True) as opened,
+        pytest.raises(UsageError, match="reading alone"),
+    ):
+        opened.verify(repair=True)
+
+
+@pytest.mark.parametrize("wrong", [-1, "x", 1.5])
+def test_what_is_no_number_is_refused(new_store, wrong):
+    store = new_store()
+    with pytest.raises(UsageError):
+        store.verify(recompute=wrong)
+    with pytest.raises(UsageError):
+        store.gc(grace_s=wrong)
+
+
+def test_a_spoilt_text_is_made_good_by_ingesting_the_document_again(damaged):
+    store, _ = damaged(spoil(Table.TEXTS, 0))
+    assert store.ingest(DOCS).documents.updated == 1
+    assert store.verify(deep=True).damaged == []
+
+
+def test_a_spoilt_document_keeps_its_pin_and_its_text_until_it_is_replaced(
+    damaged, word_embedder, monkeypatch
+):
+    store, _ = damaged(spoil(Table.DOCUMENTS, 0))
+    store.packets.document_text("default", "elbe")
+    with monkeypatch.context() as patch:
+        patch.setattr(word_embedder, "embed", _fail)
+        with pytest.raises(RuntimeError):
+            store.ingest(DOCS)
+    assert store.packets.document_text("default", "elbe") == DOCS[1].text
+    report = store.ingest(DOCS)
+    assert (report.documents.added, report.documents.updated) == (0, 1)
+
+
+def _fail(texts):
+    raise RuntimeError("out of memory")
