@@ -9,7 +9,7 @@ import lmdb.verify
 from kvpacket_store.errors import CodecError, CorruptRecordError, StoreCorruptError
 from kvpacket_store.store.document_ids import document_id_of
 from kvpacket_store.store.document_rows import parse_document, size_of_document
-from kvpacket_store.store.embeddings import is_embedding_of
+from kvpacket_store.store.embeddings import embedding_keys, is_embedding_of
 from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, shared_namespace
 from kvpacket_store.store.packets import (
@@ -127,10 +127,11 @@ class _Check:
     def _embeddings_of(
         self, namespace: NamespaceRow, key: bytes, manifest: DocumentManifest
     ) -> None:
-        num_embeddings = self._count_embeddings(key)
-        for index, segment in enumerate(manifest.segments[:num_embeddings]):
-            row = self.tx.get(Table.EMBEDDINGS, embedding_key(key, index)) or b""
-            if not is_embedding_of(row, segment.packet_key):
+        num_embeddings = 0
+        for index, segment in enumerate(manifest.segments):
+            row = self.tx.get(Table.EMBEDDINGS, embedding_key(key, index))
+            num_embeddings += row is not None
+            if row is not None and not is_embedding_of(row, segment.packet_key):
                 reason = f"the embedding of segment {index} is damaged"
                 self._add(namespace, segment.packet_key, (manifest.id,), reason)
         self.num_rows[Table.EMBEDDINGS] += num_embeddings
@@ -152,27 +153,22 @@ class _Check:
     def _count_parts_of_unreadable(self, key: bytes) -> None:
         """Its parts are not lost property, only unreadable until the document is put again."""
         self.num_rows[Table.TEXTS] += self.tx.size(Table.TEXTS, key) is not None
-        self.num_rows[Table.EMBEDDINGS] += self._count_embeddings(key)
+        self.num_rows[Table.EMBEDDINGS] += len(embedding_keys(self.tx, key))
         self.num_rows[Table.REFERENCES] += sum(
             name == key[4:] for _, name in self.tx.scan(Table.REFERENCES, prefix=key[:4])
         )
-
-    def _count_embeddings(self, document: bytes) -> int:
-        index = 0
-        while self.tx.size(Table.EMBEDDINGS, embedding_key(document, index)) is not None:
-            index += 1
-        return index
 
     def _packets_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.MANIFESTS, prefix=_prefix(namespace)):
             self.num_rows[Table.MANIFESTS] += 1
             sizes = [size for _, size in self.tx.scan_sizes(Table.CHUNKS, prefix=key)]
             self.num_rows[Table.CHUNKS] += len(sizes)
+            has_usage = self.tx.size(Table.USAGE, key) is not None
+            self.num_rows[Table.USAGE] += has_usage
             try:
                 manifest = parse_manifest(row, key)
                 self.counted.add(size_of(manifest, len(row)))
-                if not manifest.is_evicted:
-                    self.num_rows[Table.USAGE] += self.tx.size(Table.USAGE, key) is not None
+                self.num_rows[Table.USAGE] -= has_usage and manifest.is_evicted
                 self._packet(key, manifest, sizes)
             except CodecError as error:
                 self._add(namespace, key[4:].hex(), self._referring(key), str(error))

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+from kvpacket_store.errors import CodecError
 from kvpacket_store.store.accounts import settle
+from kvpacket_store.store.document_ids import document_id_of
+from kvpacket_store.store.document_rows import parse_document
 from kvpacket_store.store.documents import find_document
 from kvpacket_store.store.embeddings import (
-    EmbeddingRow,
     delete_embeddings,
-    every_embedding,
     has_embeddings,
     prepare_embeddings,
+    read_embedding,
     write_embeddings,
 )
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.manifests import DocumentManifest
-from kvpacket_store.store.namespaces import find_namespace
-from kvpacket_store.store.schema import document_key, packet_bytes
+from kvpacket_store.store.namespaces import NamespaceRow, find_namespace
+from kvpacket_store.store.schema import Table, document_key, packet_bytes
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
 
 __all__ = ["EmbeddingShelf"]
+
+EmbeddingRow: TypeAlias = tuple[str, int, str, bytes]
+"""``(document_id, segment_index, packet_key, embedding)``."""
 
 
 class EmbeddingShelf:
@@ -89,13 +95,31 @@ class EmbeddingShelf:
     def iter_embeddings(self, namespace: str) -> Iterator[EmbeddingRow]:
         """Yield ``(document_id, segment_index, packet_key, float32 values)`` as of one moment.
 
-        All of them are copied first: no transaction stays open while the caller works. A damaged
-        one is left out (see `has_embeddings`).
+        All of them are copied first: no transaction stays open while the caller works. One that is
+        damaged, or that no document names, is left out (see `has_embeddings`).
         """
         with self._environment.read() as tx:
             row = find_namespace(tx, namespace)
-            rows = [] if row is None else list(every_embedding(tx, row.id))
+            rows = [] if row is None else list(_every_embedding(tx, row))
         return iter(rows)
+
+
+def _every_embedding(tx: Transaction, namespace: NamespaceRow) -> Iterator[EmbeddingRow]:
+    """Yield a namespace's embeddings, each document's segments in order.
+
+    Documents say which rows are theirs. A segment without a whole one is not retrieved until its
+    document is ingested again, which is better than nothing being retrieved.
+    """
+    for key, value in tx.scan(Table.DOCUMENTS, prefix=namespace.id.to_bytes(4, "big")):
+        try:
+            document_id = document_id_of(tx, key)
+            segments = parse_document(value, namespace.name, document_id).segments
+        except CodecError:
+            continue
+        for index, segment in enumerate(segments):
+            values = read_embedding(tx, key, index, segment.packet_key)
+            if values is not None:
+                yield document_id, index, segment.packet_key, values
 
 
 def _text_of(manifest: DocumentManifest) -> tuple[object, ...]:

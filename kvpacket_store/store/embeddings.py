@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import xxhash
 
 from kvpacket_store.errors import DocumentError
-from kvpacket_store.store.document_ids import document_id_of
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.schema import Table, embedding_key, packet_bytes
 from kvpacket_store.store.transaction import Transaction
 
 __all__ = [
-    "EmbeddingRow",
     "delete_embeddings",
-    "every_embedding",
+    "embedding_keys",
     "has_embeddings",
     "is_embedding_of",
     "prepare_embeddings",
+    "read_embedding",
     "write_embeddings",
 ]
-
-EmbeddingRow: TypeAlias = tuple[str, int, str, bytes]
-"""``(document_id, segment_index, packet_key, embedding)``."""
 
 _CHECKSUM_BYTES = 8
 _HEAD_BYTES = _CHECKSUM_BYTES + 32
@@ -65,32 +60,29 @@ def write_embeddings(tx: Transaction, document: bytes, rows: Sequence[bytes]) ->
 
 
 def delete_embeddings(tx: Transaction, document: bytes) -> None:
-    """Delete a document's rows."""
-    index = 0
-    while tx.delete(Table.EMBEDDINGS, embedding_key(document, index)):
-        index += 1
+    """Delete a document's rows, all of them: one that is lost between them hides none."""
+    for key in embedding_keys(tx, document):
+        tx.delete(Table.EMBEDDINGS, key)
 
 
-def every_embedding(tx: Transaction, namespace_id: int) -> Iterator[EmbeddingRow]:
-    """Yield a namespace's embeddings, each document's segments in order.
+def embedding_keys(tx: Transaction, document: bytes) -> list[bytes]:
+    """Return the keys of a document's rows, those of segments that it does not have included."""
+    # No document has 2^24 segments, so its keys go on with 0; those of longer ids hardly ever do.
+    rows = tx.scan_sizes(Table.EMBEDDINGS, prefix=document + b"\x00")
+    return [key for key, _ in rows if len(key) == len(document) + 4]
 
-    A damaged row is left out: its segment is not retrieved until its document is ingested again,
-    which is better than nothing being retrieved. `has_embeddings` and `check` name it.
-    """
-    prefix = namespace_id.to_bytes(4, "big")
-    for key, row in tx.scan(Table.EMBEDDINGS, prefix=prefix):
-        packet_key = row[_CHECKSUM_BYTES:_HEAD_BYTES].hex()
-        if is_embedding_of(row, packet_key):
-            document_id = document_id_of(tx, key[:-4])
-            yield document_id, int.from_bytes(key[-4:], "big"), packet_key, row[_HEAD_BYTES:]
+
+def read_embedding(tx: Transaction, document: bytes, index: int, packet_key: str) -> bytes | None:
+    """Return the float32 values of a segment; None where there are none, or they are damaged."""
+    row = tx.get(Table.EMBEDDINGS, embedding_key(document, index))
+    return row[_HEAD_BYTES:] if row is not None and is_embedding_of(row, packet_key) else None
 
 
 def has_embeddings(tx: Transaction, document: bytes, packet_keys: Sequence[str]) -> bool:
     """Say whether a document has a whole embedding for each of its segments."""
-    rows = (tx.get(Table.EMBEDDINGS, embedding_key(document, i)) for i in range(len(packet_keys)))
     return all(
-        row is not None and is_embedding_of(row, key)
-        for row, key in zip(rows, packet_keys, strict=True)
+        read_embedding(tx, document, index, key) is not None
+        for index, key in enumerate(packet_keys)
     )
 
 

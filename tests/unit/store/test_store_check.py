@@ -72,8 +72,9 @@ def test_chunks_of_nothing_are_found(damaged):
 
 @pytest.mark.parametrize("at", [0, 35, -1])
 def test_a_spoilt_manifest_is_found(damaged, at):
-    found = damaged(flip(Table.MANIFESTS, KEY_A, at))
-    assert (found[0].packet_key, found[0].document_ids) == (A.packet_key, ("d",))
+    found, counters = damaged(flip(Table.MANIFESTS, KEY_A, at))
+    assert (found.packet_key, found.document_ids) == (A.packet_key, ("d",))
+    assert counters.reason.startswith("the counters say")
 
 
 def test_a_manifest_under_another_key_is_found(damaged):

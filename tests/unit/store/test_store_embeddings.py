@@ -4,7 +4,7 @@ import pytest
 
 from kvpacket_store.errors import CorruptRecordError, DocumentError
 from kvpacket_store.store import PacketStore
-from kvpacket_store.store.schema import Table, document_key
+from kvpacket_store.store.schema import Table, document_key, embedding_key
 from kvpacket_store.store.synthetic import make_record, make_write
 
 A, B, C = (make_record(name, 5_000) for name in "abc")
@@ -77,3 +77,44 @@ def test_a_damaged_document_is_named(store, behind_its_back):
     behind_its_back(store.path, lambda txn, t: txn.put(DOCUMENT, b"x", db=t[Table.DOCUMENTS]))
     with PacketStore.open(store.path) as opened, pytest.raises(CorruptRecordError, match="'d'"):
         opened.put_embeddings("n", manifest, [b"1234"])
+
+
+def lose_embedding(document, index):
+    key = embedding_key(document, index)
+    return lambda txn, tables: txn.delete(key, db=tables[Table.EMBEDDINGS])
+
+
+def test_a_lost_embedding_hides_none_of_the_old_version_from_an_upsert(store, behind_its_back):
+    put(store, "d", A, B, C)
+    put(store, "d\x00", A, B)
+    put(store, "d\x00\x00\x00\x00", B)
+    store.close()
+    behind_its_back(store.path, lose_embedding(DOCUMENT, 1))
+    with PacketStore.open(store.path) as opened:
+        [damage] = opened.check()
+        assert damage.reason == "2 embeddings for 3 segments"
+        assert [row[:2] for row in found(opened)][:2] == [("d", 0), ("d", 2)]
+        put(opened, "d", B)
+        assert opened.check(deep=True) == []
+        names = [row[0] for row in found(opened)]
+        assert names == ["d", "d\x00", "d\x00", "d\x00\x00\x00\x00"]
+        opened.delete_document("n", "d")
+        assert [row[0] for row in found(opened)] == names[1:]
+        assert opened.check(deep=True) == []
+
+
+def test_embeddings_that_no_document_names_are_not_retrieved(store, behind_its_back):
+    put(store, "d", A)
+    put(store, "e", B)
+    store.close()
+
+    def copy(txn, tables):
+        row = bytes(txn.get(embedding_key(DOCUMENT, 0), db=tables[Table.EMBEDDINGS]))
+        for document, index in (("d", 1), ("e", 0), ("ghost", 0)):
+            txn.put(
+                embedding_key(document_key(1, document), index), row, db=tables[Table.EMBEDDINGS]
+            )
+
+    behind_its_back(store.path, copy)
+    with PacketStore.open(store.path) as opened:
+        assert [row[:2] for row in found(opened)] == [("d", 0)]
