@@ -7,11 +7,19 @@ from pathlib import Path
 import lmdb.verify
 
 from kvpacket_store.errors import CodecError, CorruptRecordError, StoreCorruptError
-from kvpacket_store.store.document_ids import document_id_of
+from kvpacket_store.store.claims import ClaimsReader, is_without_manifest
+from kvpacket_store.store.document_ids import shown_id
 from kvpacket_store.store.document_rows import parse_document, size_of_document
 from kvpacket_store.store.embeddings import embedding_keys, is_embedding_of
 from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
-from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, shared_namespace
+from kvpacket_store.store.namespaces import (
+    NamespaceRow,
+    every_namespace,
+    has_lost_count,
+    lost_numbers,
+    shared_namespace,
+)
+from kvpacket_store.store.numbers import NUMBERED, number_of
 from kvpacket_store.store.packets import (
     copy_record,
     parse_manifest,
@@ -30,17 +38,6 @@ from kvpacket_store.store.schema import (
 from kvpacket_store.store.transaction import Transaction
 
 __all__ = ["check_file", "check_tables"]
-
-_COUNTED = (
-    Table.DOCUMENTS,
-    Table.TEXTS,
-    Table.EMBEDDINGS,
-    Table.MANIFESTS,
-    Table.REFERENCES,
-    Table.CHUNKS,
-    Table.USAGE,
-    Table.PINS,
-)
 
 
 def check_file(path: Path) -> list[Damage]:
@@ -72,6 +69,8 @@ def check_tables(tx: Transaction, *, deep: bool) -> list[Damage]:
         check.namespace(shared_namespace(tx))
         for namespace in every_namespace(tx):
             check.namespace(namespace)
+            check.lost_manifests(namespace)
+        check.numbers()
     except StoreCorruptError as error:
         return [*check.found, Damage(None, (), str(error))]
     check.leftovers()
@@ -85,8 +84,9 @@ class _Check:
         self.tx = tx
         self.deep = deep
         self.found: list[Damage] = []
-        self.num_rows = dict.fromkeys(_COUNTED, 0)
+        self.num_rows = dict.fromkeys(NUMBERED, 0)
         self.counted = Counters()
+        self.claims = ClaimsReader()
 
     def namespace(self, namespace: NamespaceRow) -> None:
         """Check all that is filed under one namespace."""
@@ -96,12 +96,21 @@ class _Check:
         self._references_of(namespace)
         self._counters_of(namespace)
 
+    def lost_manifests(self, namespace: NamespaceRow) -> None:
+        """Find texts that have no manifest, which is enough to ingest them again."""
+        for key, _ in self.tx.scan_sizes(Table.TEXTS, prefix=_prefix(namespace)):
+            if is_without_manifest(self.tx, key):
+                document_id = shown_id(self.tx, key)
+                self._add(namespace, None, (document_id,), "its manifest is missing")
+                self.num_rows[Table.PINS] += is_pinned(self.tx, key)
+                self._count_parts_of_unreadable(key)
+
     def _documents_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.DOCUMENTS, prefix=_prefix(namespace)):
             self.num_rows[Table.DOCUMENTS] += 1
             self.num_rows[Table.PINS] += is_pinned(self.tx, key)
             self.counted.add(size_of_document(row))
-            document_id = document_id_of(self.tx, key)
+            document_id = shown_id(self.tx, key)
             try:
                 manifest = parse_document(row, namespace.name, document_id)
             except CodecError as error:
@@ -154,9 +163,6 @@ class _Check:
         """Its parts are not lost property, only unreadable until the document is put again."""
         self.num_rows[Table.TEXTS] += self.tx.size(Table.TEXTS, key) is not None
         self.num_rows[Table.EMBEDDINGS] += len(embedding_keys(self.tx, key))
-        self.num_rows[Table.REFERENCES] += sum(
-            name == key[4:] for _, name in self.tx.scan(Table.REFERENCES, prefix=key[:4])
-        )
 
     def _packets_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.MANIFESTS, prefix=_prefix(namespace)):
@@ -184,13 +190,20 @@ class _Check:
                     raise CorruptRecordError(f"chunk {index} is missing or has another length")
 
     def _references_of(self, namespace: NamespaceRow) -> None:
+        """Find those that no document's manifest bears out; the others are counted there."""
         for key, name in self.tx.scan(Table.REFERENCES, prefix=_prefix(namespace)):
-            if self.tx.size(Table.DOCUMENTS, key[:4] + name) is None:
-                self.num_rows[Table.REFERENCES] += 1
+            claims = self.claims.of(self.tx, key[:4] + name)
+            if claims is not None and claims.packets is not None and key[4:] in claims.packets:
+                continue
+            self.num_rows[Table.REFERENCES] += 1
+            if claims is None:
                 reason = "a document that is not there refers to the packet"
-                self._add(
-                    namespace, key[4:].hex(), (document_id_of(self.tx, key[:4] + name),), reason
-                )
+            elif claims.packets is not None:
+                reason = "a document refers to the packet that does not name it"
+            else:
+                continue
+            document_id = shown_id(self.tx, key[:4] + name)
+            self._add(namespace, key[4:].hex(), (document_id,), reason)
 
     def _counters_of(self, namespace: NamespaceRow) -> None:
         if self.counted != namespace.counters:
@@ -198,24 +211,40 @@ class _Check:
             reason = f"the counters say {said}, it is {counted}"
             self._add(namespace, None, (), reason)
 
+    def numbers(self) -> None:
+        """Find rows of namespaces that have no row themselves, and a count of them that is lost."""
+        if has_lost_count(self.tx):
+            reason = "the number of the last namespace is missing or too small"
+            self.found.append(Damage(None, (), reason))
+        for number in lost_numbers(self.tx):
+            prefix = number.to_bytes(4, "big")
+            for table in NUMBERED:
+                self.num_rows[table] += sum(1 for _ in self.tx.scan_sizes(table, prefix=prefix))
+            documents = [key for key, _ in self.tx.scan_sizes(Table.DOCUMENTS, prefix=prefix)]
+            document_ids = tuple(shown_id(self.tx, key) for key in documents)
+            reason = f"rows of a namespace whose own row is lost (number {number})"
+            self.found.append(Damage(None, document_ids, reason))
+
     def leftovers(self) -> None:
         """Name rows that nothing leads to: orphaned chunks by their packets."""
-        for table in _COUNTED:
+        for table in NUMBERED:
             surplus = self.tx.count_rows(table) - self.num_rows[table]
             if surplus:
                 reason = f"{surplus} rows of table {table} belong to nothing"
                 self.found.append(Damage(None, (), reason))
         if self.tx.count_rows(Table.CHUNKS) != self.num_rows[Table.CHUNKS]:
+            lost = set(lost_numbers(self.tx))
             packets = {key[:-4] for key, _ in self.tx.scan_sizes(Table.CHUNKS)}
             for key in sorted(packets):
+                if number_of(key) in lost:
+                    continue
                 if self.tx.size(Table.MANIFESTS, key) is None:
                     reason = "chunks without a manifest"
                     self.found.append(Damage(key[4:].hex(), self._referring(key), reason))
 
     def _referring(self, key: bytes) -> tuple[str, ...]:
         return tuple(
-            document_id_of(self.tx, key[:4] + name)
-            for name in self.tx.values(Table.REFERENCES, key)
+            shown_id(self.tx, key[:4] + name) for name in self.tx.values(Table.REFERENCES, key)
         )
 
     def _add(

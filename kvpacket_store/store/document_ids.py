@@ -7,7 +7,7 @@ from kvpacket_store.store.rows import unpack_json
 from kvpacket_store.store.schema import Table, verbatim_text
 from kvpacket_store.store.transaction import Transaction
 
-__all__ = ["document_id_of"]
+__all__ = ["document_id_of", "shown_id"]
 
 
 def document_id_of(tx: Transaction, document: bytes) -> str:
@@ -26,3 +26,11 @@ def document_id_of(tx: Transaction, document: bytes) -> str:
     except (CodecError, KeyError):
         pass
     return document[4:].partition(b"\xff")[0].decode("utf-8", "replace") + "…"
+
+
+def shown_id(tx: Transaction, document: bytes) -> str:
+    """Return a document's id as well as its key tells it, for a report of damage."""
+    try:
+        return document_id_of(tx, document)
+    except CodecError:
+        return document[4:].decode("utf-8", "replace")

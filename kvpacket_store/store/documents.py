@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kvpacket_store.errors import CorruptRecordError, DocumentError, UsageError
+from kvpacket_store.store.claims import is_without_manifest
 from kvpacket_store.store.document_rows import (
     PreparedDocument,
     parse_document,
@@ -79,7 +80,7 @@ def put_document(
     manifest = document.manifest
     key = document_key(namespace.id, manifest.id)
     old_row = tx.get(Table.DOCUMENTS, key)
-    old_keys = set() if old_row is None else _old_packet_keys(tx, namespace, key, old_row)
+    old_keys = _old_packet_keys(tx, namespace, key, old_row)
     for packet_key in manifest.packet_keys:
         _keep_or_write(tx, namespace, manifest.id, packet_key, packets.get(packet_key))
         tx.put(Table.REFERENCES, packet_row_key(namespace.id, packet_key), key[4:])
@@ -94,17 +95,22 @@ def put_document(
 
 
 def delete_document(tx: Transaction, namespace: NamespaceRow, document_id: str) -> bool:
-    """Delete a document and the packets that only it refers to; say whether it was there."""
+    """Delete a document and the packets that only it refers to; say whether it was there.
+
+    One whose manifest is lost is there as long as its text is.
+    """
     key = document_key(namespace.id, document_id)
     row = tx.get(Table.DOCUMENTS, key)
-    if row is None:
+    if row is None and not is_without_manifest(tx, key):
         return False
+    old_keys = _old_packet_keys(tx, namespace, key, row)
     tx.delete(Table.DOCUMENTS, key)
     tx.delete(Table.TEXTS, key)
     delete_embeddings(tx, key)
     set_pin(tx, key, is_pinned=False)
-    _let_go(tx, namespace, key, _old_packet_keys(tx, namespace, key, row))
-    namespace.counters.add(size_of_document(row), -1)
+    _let_go(tx, namespace, key, old_keys)
+    if row is not None:
+        namespace.counters.add(size_of_document(row), -1)
     return True
 
 
@@ -215,15 +221,23 @@ def _let_go(
 
 
 def _old_packet_keys(
-    tx: Transaction, namespace: NamespaceRow, document: bytes, row: bytes
+    tx: Transaction, namespace: NamespaceRow, document: bytes, row: bytes | None
 ) -> set[str]:
     """Return what a document refers to, from its references where its manifest is damaged."""
+    if row is None:
+        if not is_without_manifest(tx, document):
+            return set()
+        namespace.is_suspect = True  # the lost manifest may still be counted
+        return _keys_by_references(tx, document)
     try:
         return set(parse_document(row, namespace.name, "").packet_keys)
     except CorruptRecordError:
-        prefix = document[:4]
-        return {
-            key[4:].hex()
-            for key, name in tx.scan(Table.REFERENCES, prefix=prefix)
-            if name == document[4:]
-        }
+        return _keys_by_references(tx, document)
+
+
+def _keys_by_references(tx: Transaction, document: bytes) -> set[str]:
+    return {
+        key[4:].hex()
+        for key, name in tx.scan(Table.REFERENCES, prefix=document[:4])
+        if name == document[4:]
+    }

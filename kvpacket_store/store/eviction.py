@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvpacket_store.store.accounts import settle
 from kvpacket_store.store.documents import evict_packet
 from kvpacket_store.store.namespaces import every_namespace
+from kvpacket_store.store.numbers import number_of
 from kvpacket_store.store.pins import is_pinned_packet
 from kvpacket_store.store.schema import Table
 from kvpacket_store.store.transaction import Transaction
@@ -62,9 +63,12 @@ def evictable(
 ) -> list[Candidate]:
     """Return what may be evicted, least recently used first; ``notes`` are uses not yet written."""
     noted = _by_row(tx, notes)
+    numbers = {row.id for row in every_namespace(tx)}
     has_pins = tx.count_rows(Table.PINS) > 0
     found: list[Candidate] = []
     for key, row in tx.scan(Table.USAGE):
+        if number_of(key) not in numbers:  # a namespace whose own row is lost: it is for `mend`
+            continue
         used_ms, num_bytes = parse_usage(row)
         used_ms = max(used_ms, noted.get(key, 0))
         if not spared.includes(key, used_ms) and not (has_pins and is_pinned_packet(tx, key)):

@@ -1,19 +1,25 @@
 """What nothing needs: packets of no document, and rows that belong to nothing.
 
+Where damage has made it unclear whose a row is, the row stays: those of a namespace whose own row
+is lost, and those of a document whose manifest is lost or unreadable.
+
 Tables are walked in write transactions of a few hundred rows each: what is found is deleted before
 anyone can change it, no transaction is huge, and one that finds nothing writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
 from kvpacket_store.errors import CapReachedError
 from kvpacket_store.store.accounts import settle
+from kvpacket_store.store.claims import ClaimsReader
 from kvpacket_store.store.documents import remove_packet
+from kvpacket_store.store.mending import add_missing_references
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace
+from kvpacket_store.store.numbers import NUMBERED, number_of
 from kvpacket_store.store.schema import SHARED_NAMESPACE, Table, chunk_key
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.usage import parse_usage, write_usage
@@ -23,18 +29,6 @@ __all__ = ["Sweep"]
 
 _MAX_ROWS = 1024
 _MAX_PACKETS = 64
-_SHARED = SHARED_NAMESPACE.to_bytes(4, "big")
-_ORDER = (
-    Table.DOCUMENTS,
-    Table.TEXTS,
-    Table.EMBEDDINGS,
-    Table.PINS,
-    Table.REFERENCES,
-    Table.MANIFESTS,
-    Table.CHUNKS,
-    Table.USAGE,
-)
-"""Each table after those that its rows hang on."""
 
 
 @dataclass(slots=True)
@@ -67,13 +61,14 @@ class Sweep:
         self.num_packets = 0
         self.num_rows = 0
         self._num_seen = 0
+        self._claims = ClaimsReader()
         self._writer = writer
         self._used_before_ms = used_before_ms
         self._progress = progress
 
     def run(self) -> None:
         """Walk."""
-        for table in _ORDER:
+        for table in NUMBERED:  # each after those that its rows hang on
             start: bytes | None = b""
             max_rows = _MAX_ROWS
             while start is not None:
@@ -104,26 +99,64 @@ class Sweep:
                 found.following = key
                 break
             found.num_seen += 1
-            if not _belongs(tx, table, key, value, namespaces):
+            if self._is_lost(tx, table, key, value, namespaces):
                 found.doomed.append((key, value))
-            elif table is Table.MANIFESTS:
-                self._packet(tx, key, found)
+            elif number_of(key) in namespaces:
+                self._look_after(tx, table, key, found)
         for key, value in found.doomed:
             tx.delete(table, key, value)
         found.num_rows = len(found.doomed)
         _delete_packets(tx, found, namespaces)
         return found
 
+    def _is_lost(
+        self,
+        tx: Transaction,
+        table: Table,
+        key: bytes,
+        value: bytes,
+        namespaces: Collection[int],
+    ) -> bool:
+        number = number_of(key)
+        if number == SHARED_NAMESPACE and table not in {Table.MANIFESTS, Table.CHUNKS}:
+            return True
+        if number != SHARED_NAMESPACE and number not in namespaces:
+            return number is None  # those of a namespace whose own row is lost are for `mend`
+        return not self._belongs(tx, table, key, value)
+
+    def _look_after(self, tx: Transaction, table: Table, key: bytes, found: _Found) -> None:
+        if table is Table.MANIFESTS:
+            self._packet(tx, key, found)
+        elif table is Table.DOCUMENTS:
+            row = tx.get(table, key) or b""
+            found.num_seen += add_missing_references(tx, key, row)
+
+    def _belongs(self, tx: Transaction, table: Table, key: bytes, value: bytes) -> bool:
+        """Say whether a row hangs on another that is there."""
+        if table is Table.PINS:
+            return self._claims.of(tx, key) is not None
+        if table is Table.EMBEDDINGS:
+            claims = self._claims.of(tx, key[:-4])
+            return claims is not None and claims.have_segment(int.from_bytes(key[-4:], "big"))
+        if table is Table.REFERENCES:
+            claims = self._claims.of(tx, key[:4] + value)
+            return claims is not None and claims.name(key[4:])
+        if table is Table.CHUNKS:
+            return tx.size(Table.MANIFESTS, key[:-4]) is not None
+        if table is Table.USAGE:
+            return tx.size(Table.CHUNKS, chunk_key(key, 0)) is not None
+        return True  # a text without its manifest is what the document can be ingested from
+
     def _packet(self, tx: Transaction, key: bytes, found: _Found) -> None:
         if self._is_garbage(tx, key):
             found.packets.append(key)
-        elif key[:4] != _SHARED and tx.size(Table.USAGE, key) is None:
+        elif tx.size(Table.USAGE, key) is None:
             sizes = [size for _, size in tx.scan_sizes(Table.CHUNKS, prefix=key)]
             if sizes:  # without the row it could never be evicted
                 write_usage(tx, key, sum(sizes))
 
     def _is_garbage(self, tx: Transaction, key: bytes) -> bool:
-        if key[:4] == _SHARED or tx.count_values(Table.REFERENCES, key):
+        if tx.count_values(Table.REFERENCES, key):
             return False
         usage = tx.get(Table.USAGE, key)
         return usage is None or parse_usage(usage)[0] < self._used_before_ms
@@ -137,32 +170,3 @@ def _delete_packets(tx: Transaction, found: _Found, namespaces: dict[int, Namesp
         touched.add(number)
     for number in touched:
         settle(tx, namespaces[number])
-
-
-def _belongs(
-    tx: Transaction, table: Table, key: bytes, value: bytes, namespaces: dict[int, NamespaceRow]
-) -> bool:
-    """Say whether a row hangs on another that is there."""
-    may_be_shared = key[:4] == _SHARED and table in {Table.MANIFESTS, Table.CHUNKS}
-    if not may_be_shared and int.from_bytes(key[:4], "big") not in namespaces:
-        return False
-    if table in {Table.TEXTS, Table.PINS}:
-        return tx.size(Table.DOCUMENTS, key) is not None
-    if table is Table.EMBEDDINGS:
-        return _embedding_belongs(tx, key)
-    if table is Table.REFERENCES:
-        return tx.size(Table.DOCUMENTS, key[:4] + value) is not None
-    if table is Table.CHUNKS:
-        return tx.size(Table.MANIFESTS, key[:-4]) is not None
-    if table is Table.USAGE:
-        return tx.size(Table.CHUNKS, chunk_key(key, 0)) is not None
-    return True
-
-
-def _embedding_belongs(tx: Transaction, key: bytes) -> bool:
-    """Ask for the document, and for the row before: a document's rows end where one is missing."""
-    document, index = key[:-4], int.from_bytes(key[-4:], "big")
-    if tx.size(Table.DOCUMENTS, document) is None:
-        return False
-    before = document + (index - 1).to_bytes(4, "big") if index else key
-    return tx.size(Table.EMBEDDINGS, before) is not None

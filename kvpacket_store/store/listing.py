@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvpacket_store.errors import CodecError, UsageError
-from kvpacket_store.store.document_ids import document_id_of
+from kvpacket_store.store.document_ids import document_id_of, shown_id
 from kvpacket_store.store.document_rows import parse_document
 from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace, find_namespace
@@ -33,17 +33,10 @@ def documents_page(
         try:
             document = parse_document(value, row.name, document_id_of(tx, key))
         except CodecError:
-            damaged.append((row.name, _id_of_damaged(tx, key)))
+            damaged.append((row.name, shown_id(tx, key)))
         else:
             page.append(replace(document, is_pinned=is_pinned(tx, key)))
     return DocumentPage(tuple(page), None, tuple(damaged))
-
-
-def _id_of_damaged(tx: Transaction, key: bytes) -> str:
-    try:
-        return document_id_of(tx, key)
-    except CodecError:
-        return key[4:].decode("utf-8", "replace")
 
 
 def _rows_after(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvpacket_store.errors import CorruptRecordError, StoreCorruptError
+from kvpacket_store.store.numbers import MAX_NUMBER, largest_number, numbers_in_use
 from kvpacket_store.store.reports import Counters
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import (
@@ -23,6 +25,9 @@ __all__ = [
     "every_namespace",
     "find_namespace",
     "find_or_add_namespace",
+    "has_lost_count",
+    "lost_numbers",
+    "restore_count",
     "save_namespace",
     "shared_namespace",
 ]
@@ -60,9 +65,56 @@ def find_or_add_namespace(tx: Transaction, name: str) -> NamespaceRow:
     row = find_namespace(tx, name)
     if row is not None:
         return row
-    last = int.from_bytes(tx.get(Table.META, META_LAST_NAMESPACE) or b"", "big") + 1
-    tx.put(Table.META, META_LAST_NAMESPACE, last.to_bytes(4, "big"))
-    return NamespaceRow(id=last, name=name)
+    number = _next_number(tx)
+    _save_last_number(tx, number)
+    return NamespaceRow(id=number, name=name)
+
+
+def _next_number(tx: Transaction) -> int:
+    """Return a number that no namespace and no row has: two namespaces of one number are one."""
+    number = max(_last_number(tx), *_largest_numbers(tx)) + 1
+    if number > MAX_NUMBER:  # as a spoilt key may have it
+        taken = numbers_in_use(tx).union(_numbers_of_namespaces(tx))
+        number = next(free for free in range(1, MAX_NUMBER) if free not in taken)
+    return number
+
+
+def _last_number(tx: Transaction) -> int:
+    """Return the number that was given out last; 0 where that is not known."""
+    row = tx.get(Table.META, META_LAST_NAMESPACE) or b""
+    return int.from_bytes(row, "big") if len(row) == 4 else 0
+
+
+def _save_last_number(tx: Transaction, number: int) -> None:
+    if number > _last_number(tx):
+        tx.put(Table.META, META_LAST_NAMESPACE, number.to_bytes(4, "big"))
+
+
+def restore_count(tx: Transaction) -> None:
+    """Let the number that was given out last be no smaller than any that is in use."""
+    _save_last_number(tx, max(_largest_numbers(tx)))
+
+
+def has_lost_count(tx: Transaction) -> bool:
+    """Say whether the number that was given out last is smaller than one that is in use."""
+    return _last_number(tx) < max(_largest_numbers(tx))
+
+
+def lost_numbers(tx: Transaction) -> list[int]:
+    """Return the numbers of rows whose namespace has no row itself, in order."""
+    return sorted(numbers_in_use(tx).difference(_numbers_of_namespaces(tx)))
+
+
+def _largest_numbers(tx: Transaction) -> tuple[int, int]:
+    """Return the largest number of a namespace, and that of a row."""
+    return max(_numbers_of_namespaces(tx), default=0), largest_number(tx)
+
+
+def _numbers_of_namespaces(tx: Transaction) -> Iterator[int]:
+    """Yield the number of each namespace whose row can be read."""
+    for _, value in tx.scan(Table.NAMESPACES):
+        with contextlib.suppress(StoreCorruptError):
+            yield _parse(value, "of unknown name").id
 
 
 def shared_namespace(tx: Transaction) -> NamespaceRow:

@@ -77,6 +77,14 @@ class Transaction:
         """Return how many values a table has."""
         return int(self._txn.stat(self._tables[table])["entries"])
 
+    def last_key(self, table: Table, min_bytes: int) -> bytes | None:
+        """Return the last key that is not shorter than this, or None."""
+        with self._txn.cursor(db=self._tables[table]) as cursor:
+            for key in cursor.iterprev(keys=True, values=False):
+                if len(key) >= min_bytes:
+                    return bytes(key)
+        return None
+
     def scan(
         self, table: Table, prefix: bytes = b"", start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:

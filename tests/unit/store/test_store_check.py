@@ -141,8 +141,41 @@ def test_a_reference_from_nowhere_is_found(damaged):
     "table", [Table.DOCUMENTS, Table.TEXTS, Table.EMBEDDINGS, Table.MANIFESTS, Table.CHUNKS]
 )
 def test_rows_of_no_namespace_are_found(damaged, table):
-    found = damaged(put(table, b"\x00\x00\x00\x09" + bytes(36), b"x"))
-    assert f"1 rows of table {table} belong to nothing" in [damage.reason for damage in found]
+    count, found = damaged(put(table, b"\x00\x00\x00\x09" + bytes(36), b"x"))
+    assert count.reason == "the number of the last namespace is missing or too small"
+    assert found.reason == "rows of a namespace whose own row is lost (number 9)"
+    assert len(found.document_ids) == (table is Table.DOCUMENTS)
+
+
+@pytest.mark.parametrize("table", [Table.TEXTS, Table.PINS, Table.USAGE])
+@pytest.mark.parametrize("key", [b"x", bytes(40)])
+def test_rows_of_nothing_are_found(damaged, table, key):
+    [found] = damaged(put(table, key, b"x"))
+    assert found.reason == f"1 rows of table {table} belong to nothing"
+
+
+@pytest.mark.parametrize("value", [None, b"\x00\x00\x00\x00", b"x"])
+def test_a_lost_number_of_namespaces_is_found(damaged, value):
+    def lose(txn, tables):
+        txn.delete(b"last_namespace", db=tables[Table.META])
+        if value is not None:
+            txn.put(b"last_namespace", value, db=tables[Table.META])
+
+    [found] = damaged(lose)
+    assert found.reason == "the number of the last namespace is missing or too small"
+
+
+def test_a_lost_manifest_of_a_document_is_found(damaged):
+    found = damaged(delete(Table.DOCUMENTS, DOCUMENT))
+    assert (found[0].namespace, found[0].document_ids) == ("n", ("d",))
+    assert found[0].reason == "its manifest is missing"
+    assert [damage.reason[:12] for damage in found[1:]] == ["the counters"]
+
+
+def test_a_reference_from_a_document_that_does_not_name_the_packet_is_found(damaged):
+    [found] = damaged(put(Table.REFERENCES, KEY_A, b"e"))
+    assert (found.packet_key, found.document_ids) == (A.packet_key, ("e",))
+    assert found.reason == "a document refers to the packet that does not name it"
 
 
 def test_wrong_counters_are_found(damaged):

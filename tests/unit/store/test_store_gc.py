@@ -87,25 +87,26 @@ def test_gc_deletes_rows_that_belong_to_nothing(store, behind_its_back, monkeypa
     ghost = document_key(1, "ghost")
     store.close()
     rows = [
-        (Table.TEXTS, ghost),
         (Table.PINS, ghost),
         *((Table.EMBEDDINGS, embedding_key(ghost, index)) for index in range(3)),
         (Table.EMBEDDINGS, embedding_key(document_key(1, "d"), 7)),
         (Table.USAGE, gone),
         *((Table.CHUNKS, chunk_key(gone, index)) for index in range(3)),
-        (Table.DOCUMENTS, b"\x00\x00\x00\x09d"),
-        (Table.MANIFESTS, b"\x00\x00\x00\x09" + bytes(32)),
+        (Table.CHUNKS, chunk_key(packet_row_key(0, make_record("gone").packet_key), 0)),
+        (Table.DOCUMENTS, bytes(4) + b"d"),
+        (Table.MANIFESTS, b"\x09"),
     ]
 
     def spoil(txn, tables):
         for table, key in rows:
             txn.put(key, b"x", db=tables[table])
-        txn.put(packet_row_key(1, A.packet_key), b"ghost", db=tables[Table.REFERENCES])
+        for name in (b"ghost", b"e"):
+            txn.put(packet_row_key(1, A.packet_key), name, db=tables[Table.REFERENCES])
 
     behind_its_back(store.path, spoil)
     with PacketStore.open(store.path) as opened:
         assert opened.check() != []
-        assert opened.gc().deleted_rows == len(rows) + 1
+        assert opened.gc().deleted_rows == len(rows) + 2
         assert opened.check(deep=True) == []
         assert opened.read_record("n", A.packet_key) == A.record
         assert opened.gc().deleted_rows == 0
