@@ -60,7 +60,7 @@ def main() -> int:
             subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=False).returncode
         )
     plot()
-    subprocess.run([sys.executable, str(HERE / "tabulate.py")], check=True)
+    subprocess.run([sys.executable, str(HERE / "readme_table.py")], check=True)
     return failed
 
 

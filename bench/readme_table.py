@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
-BEGIN, END = "<!-- measured: bench/tabulate.py -->\n", "<!-- end of measured -->"
+BEGIN, END = "<!-- measured: bench/readme_table.py -->\n", "<!-- end of measured -->"
 
 
 def result(name: str) -> dict[str, Any] | None:
