@@ -19,7 +19,7 @@ from kvpacket_store.store.namespaces import (
     lost_numbers,
     shared_namespace,
 )
-from kvpacket_store.store.numbers import NUMBERED, number_of
+from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
 from kvpacket_store.store.packets import (
     copy_record,
     parse_manifest,
@@ -30,6 +30,7 @@ from kvpacket_store.store.pins import is_pinned
 from kvpacket_store.store.reports import Counters, Damage
 from kvpacket_store.store.rows import unpack
 from kvpacket_store.store.schema import (
+    SHARED_NAMESPACE,
     Table,
     chunk_key,
     embedding_key,
@@ -69,7 +70,6 @@ def check_tables(tx: Transaction, *, deep: bool) -> list[Damage]:
         check.namespace(shared_namespace(tx))
         for namespace in every_namespace(tx):
             check.namespace(namespace)
-            check.lost_manifests(namespace)
         check.numbers()
     except StoreCorruptError as error:
         return [*check.found, Damage(None, (), str(error))]
@@ -92,11 +92,13 @@ class _Check:
         """Check all that is filed under one namespace."""
         self.counted = Counters()
         self._documents_of(namespace)
+        if namespace.id != SHARED_NAMESPACE:
+            self._lost_manifests_of(namespace)
         self._packets_of(namespace)
         self._references_of(namespace)
         self._counters_of(namespace)
 
-    def lost_manifests(self, namespace: NamespaceRow) -> None:
+    def _lost_manifests_of(self, namespace: NamespaceRow) -> None:
         """Find texts that have no manifest, which is enough to ingest them again."""
         for key, _ in self.tx.scan_sizes(Table.TEXTS, prefix=_prefix(namespace)):
             if is_without_manifest(self.tx, key):
@@ -166,6 +168,8 @@ class _Check:
 
     def _packets_of(self, namespace: NamespaceRow) -> None:
         for key, row in self.tx.scan(Table.MANIFESTS, prefix=_prefix(namespace)):
+            if not has_form(Table.MANIFESTS, key):
+                continue
             self.num_rows[Table.MANIFESTS] += 1
             sizes = [size for _, size in self.tx.scan_sizes(Table.CHUNKS, prefix=key)]
             self.num_rows[Table.CHUNKS] += len(sizes)
@@ -234,7 +238,8 @@ class _Check:
                 self.found.append(Damage(None, (), reason))
         if self.tx.count_rows(Table.CHUNKS) != self.num_rows[Table.CHUNKS]:
             lost = set(lost_numbers(self.tx))
-            packets = {key[:-4] for key, _ in self.tx.scan_sizes(Table.CHUNKS)}
+            chunks = [key for key, _ in self.tx.scan_sizes(Table.CHUNKS)]
+            packets = {key[:-4] for key in chunks if has_form(Table.CHUNKS, key)}
             for key in sorted(packets):
                 if number_of(key) in lost:
                     continue

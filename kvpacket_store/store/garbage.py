@@ -19,7 +19,7 @@ from kvpacket_store.store.claims import ClaimsReader
 from kvpacket_store.store.documents import remove_packet
 from kvpacket_store.store.mending import add_missing_references
 from kvpacket_store.store.namespaces import NamespaceRow, every_namespace
-from kvpacket_store.store.numbers import NUMBERED, number_of
+from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
 from kvpacket_store.store.schema import SHARED_NAMESPACE, Table, chunk_key
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.usage import parse_usage, write_usage
@@ -118,10 +118,12 @@ class Sweep:
         namespaces: Collection[int],
     ) -> bool:
         number = number_of(key)
+        if not has_form(table, key):
+            return True
         if number == SHARED_NAMESPACE and table not in {Table.MANIFESTS, Table.CHUNKS}:
             return True
         if number != SHARED_NAMESPACE and number not in namespaces:
-            return number is None  # those of a namespace whose own row is lost are for `mend`
+            return False  # of a namespace whose own row is lost: that is for `mend`
         return not self._belongs(tx, table, key, value)
 
     def _look_after(self, tx: Transaction, table: Table, key: bytes, found: _Found) -> None:

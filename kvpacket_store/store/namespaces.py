@@ -72,7 +72,10 @@ def find_or_add_namespace(tx: Transaction, name: str) -> NamespaceRow:
 
 def _next_number(tx: Transaction) -> int:
     """Return a number that no namespace and no row has: two namespaces of one number are one."""
-    number = max(_last_number(tx), *_largest_numbers(tx)) + 1
+    last, largest = _last_number(tx), largest_number(tx)
+    if last != _count_namespaces(tx) or last < largest:  # lost, or another row is
+        last = max(last, largest, *_numbers_of_namespaces(tx), 0)
+    number = last + 1
     if number > MAX_NUMBER:  # as a spoilt key may have it
         taken = numbers_in_use(tx).union(_numbers_of_namespaces(tx))
         number = next(free for free in range(1, MAX_NUMBER) if free not in taken)
@@ -108,6 +111,11 @@ def lost_numbers(tx: Transaction) -> list[int]:
 def _largest_numbers(tx: Transaction) -> tuple[int, int]:
     """Return the largest number of a namespace, and that of a row."""
     return max(_numbers_of_namespaces(tx), default=0), largest_number(tx)
+
+
+def _count_namespaces(tx: Transaction) -> int:
+    has_shared = tx.size(Table.NAMESPACES, SHARED_NAME_KEY) is not None
+    return tx.count_rows(Table.NAMESPACES) - has_shared
 
 
 def _numbers_of_namespaces(tx: Transaction) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The numbers that rows are filed under: which occur in the tables, and which is the largest."""
+"""The numbers that rows are filed under, and the form of their keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from kvpacket_store.store.schema import SHARED_NAMESPACE, Table
 from kvpacket_store.store.transaction import Transaction
 
-__all__ = ["MAX_NUMBER", "NUMBERED", "largest_number", "number_of", "numbers_in_use"]
+__all__ = [
+    "MAX_NUMBER",
+    "NUMBERED",
+    "has_form",
+    "largest_number",
+    "number_of",
+    "numbers_in_use",
+]
 
 MAX_NUMBER = (1 << 32) - 1
 _NUMBER_BYTES = 4
@@ -29,10 +36,22 @@ def number_of(key: bytes) -> int | None:
 
     Examples
     --------
-    >>> number_of(b"\\x00\\x00\\x00\\x07d"), number_of(b"d")
+    >>> number_of(b"\x00\x00\x00\x07d"), number_of(b"d")
     (7, None)
     """
     return None if len(key) < _NUMBER_BYTES else int.from_bytes(key[:_NUMBER_BYTES], "big")
+
+
+def has_form(table: Table, key: bytes) -> bool:
+    """Say whether a key is as long as keys of its table are.
+
+    A row under a shorter one is no packet's, and must not be taken for all whose keys it begins.
+    """
+    if table in {Table.MANIFESTS, Table.REFERENCES, Table.USAGE}:
+        return len(key) == _NUMBER_BYTES + 32
+    if table is Table.CHUNKS:
+        return len(key) == _NUMBER_BYTES + 32 + 4
+    return len(key) > _NUMBER_BYTES + (4 if table is Table.EMBEDDINGS else 0)
 
 
 def numbers_in_use(tx: Transaction) -> set[int]:

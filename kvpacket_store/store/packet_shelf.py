@@ -61,10 +61,7 @@ class PacketShelf:
         *,
         deep: bool = False,
     ) -> bool:
-        """Say whether the packet is there with all its chunks, so that `read_record` finds it.
-
-        With ``deep`` the chunks are read, and checked against their checksums.
-        """
+        """Say whether `read_record` finds all its chunks; ``deep`` reads and checks them too."""
         if deep:
             try:
                 self.read_packet(namespace, packet_key, token_ids)

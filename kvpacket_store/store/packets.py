@@ -10,6 +10,7 @@ import xxhash
 
 from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
 from kvpacket_store.store.manifests import PacketManifest, PacketRecord
+from kvpacket_store.store.numbers import has_form
 from kvpacket_store.store.reports import Counters
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import CHUNK_BYTES, Table, chunk_key, packet_bytes
@@ -163,6 +164,8 @@ def evict_record(tx: Transaction, key: bytes) -> Counters | None:
 
 
 def _delete_chunks(tx: Transaction, key: bytes) -> None:
+    if not has_form(Table.MANIFESTS, key):  # as a spoilt one: it may begin those of others
+        return
     for chunk in [found for found, _ in tx.scan_sizes(Table.CHUNKS, prefix=key)]:
         tx.delete(Table.CHUNKS, chunk)
 

@@ -13,6 +13,7 @@ from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 A, B = make_record("a", 300_000), make_record("b", 3_000)
 HOUR_MS = 3_600_000
+NOT_NUMBERED = {Table.META, Table.NAMESPACES}
 
 
 @pytest.fixture
@@ -94,7 +95,10 @@ def test_gc_deletes_rows_that_belong_to_nothing(store, behind_its_back, monkeypa
         *((Table.CHUNKS, chunk_key(gone, index)) for index in range(3)),
         (Table.CHUNKS, chunk_key(packet_row_key(0, make_record("gone").packet_key), 0)),
         (Table.DOCUMENTS, bytes(4) + b"d"),
-        (Table.MANIFESTS, b"\x09"),
+        *((table, bytes(3)) for table in Table if table not in NOT_NUMBERED),
+        *((table, bytes(3) + b"\x01") for table in Table if table not in NOT_NUMBERED),
+        (Table.EMBEDDINGS, bytes(3) + b"\x01abcd"),
+        (Table.CHUNKS, packet_row_key(1, A.packet_key)),
     ]
 
     def spoil(txn, tables):
@@ -110,6 +114,28 @@ def test_gc_deletes_rows_that_belong_to_nothing(store, behind_its_back, monkeypa
         assert opened.check(deep=True) == []
         assert opened.read_record("n", A.packet_key) == A.record
         assert opened.gc().deleted_rows == 0
+
+
+def test_a_spoilt_key_never_stands_for_all_that_it_begins(store, behind_its_back):
+    store.put_documents("n", [make_write("d", [A, B])])
+    store.put_shared(make_record("header"))
+    store.close()
+    keys = [bytes(4), bytes(3) + b"\x01", packet_row_key(1, A.packet_key)[:20]]
+
+    def spoil(txn, tables):
+        for key in keys:
+            txn.put(key, b"x", db=tables[Table.MANIFESTS])
+
+    behind_its_back(store.path, spoil)
+    with PacketStore.open(store.path) as opened:
+        found = [damage.reason for damage in opened.check()]
+        assert "3 rows of table manifests belong to nothing" in found
+        opened.mend()
+        opened.delete_staged("n")
+        opened.gc(grace_s=0)
+        assert opened.read_record("n", A.packet_key) == A.record
+        assert opened.has_shared(make_record("header").packet_key)
+        assert opened.check(deep=True) == []
 
 
 def test_gc_gives_a_packet_its_place_among_the_evictable_again(store, behind_its_back):
