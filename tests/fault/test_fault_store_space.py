@@ -1,15 +1,19 @@
 """Compaction and its locks: whoever is killed, or runs beside it, finds a whole store."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
 from kvpacket_store.errors import StoreError, StoreFullError, StoreLockedError
-from kvpacket_store.store import PacketStore, locks
+from kvpacket_store.store import PacketStore, compaction, locks
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
 pytestmark = pytest.mark.fault
@@ -182,10 +186,84 @@ def test_a_compaction_that_is_killed_leaves_the_old_file_or_the_new(churned, poi
         assert len(siblings(store)) == 2
         store.gc()
         assert siblings(store) == ["s.kvps"]
-        (churned.path.parent / ".s.kvps.compact.left").mkdir()
+        left = churned.path.parent / ".s.kvps.compact.left0_ab"
+        left.mkdir()
+        (left / compaction.MARKER_FILE).touch()
         store.compact()
         assert siblings(store) == ["s.kvps"]
         require_whole(store)
+
+
+@pytest.mark.parametrize("name", [".s.kvps.compact.other", ".s.kvps.compact.abcd1234"])
+@pytest.mark.parametrize("collect", [PacketStore.gc, PacketStore.compact])
+def test_another_store_is_no_leftover_whatever_its_name(churned, name, collect):
+    with PacketStore.create(churned.path.parent / name, make_meta()) as other:
+        other.put_documents("n", [make_write("d", [RECORDS[0]])])
+    collect(churned)
+    with PacketStore.open(churned.path.parent / name) as other:
+        assert other.read_record("n", RECORDS[0].packet_key) == RECORDS[0].record
+
+
+def test_a_leftover_is_deleted_once_nobody_uses_it(churned):
+    left = churned.path.parent / ".s.kvps.compact.abcd1234"
+    PacketStore.create(left, make_meta()).close()
+    (left / compaction.MARKER_FILE).touch()
+    plain = churned.path.parent / ".s.kvps.compact.plain123"
+    plain.write_text("a file")
+    with PacketStore.open(left) as opened:  # someone looks into what was left
+        churned.gc()
+        assert opened.check() == []
+    with (left / compaction.MARKER_FILE).open() as marker:
+        fcntl.flock(marker, fcntl.LOCK_EX)
+        churned.gc()
+        assert left.exists()
+    churned.gc()
+    assert siblings(churned) == [plain.name, "s.kvps"]
+
+
+def test_a_store_behind_a_link_is_compacted_where_it_lies(churned, tmp_path, monkeypatch):
+    churned.close()
+    link = tmp_path / "elsewhere" / "link.kvps"
+    link.parent.mkdir()
+    link.symlink_to(churned.path)
+    places = []
+    really_make = tempfile.mkdtemp
+
+    def make(**options):
+        places.append(options["dir"])
+        return really_make(**options)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    with PacketStore.open(link) as store:
+        store.compact()
+        require_whole(store)
+    assert places == [churned.path.parent]
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("is_seen_early", [True, False])
+def test_a_store_that_is_a_mount_point_is_not_compacted(churned, monkeypatch, is_seen_early):
+    def refuse(*_):
+        raise OSError(errno.EXDEV, "another device")
+
+    if is_seen_early:
+        really_stat = Path.stat
+
+        def stat(path, **options):
+            found = really_stat(path, **options)
+            if path != churned.path:
+                return found
+            mode, inode, device, *rest = found
+            return os.stat_result((mode, inode, device + 1, *rest))
+
+        monkeypatch.setattr(Path, "stat", stat)
+    else:  # a bind mount has the device of what lies around it
+        monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(StoreError, match="mount point"):
+        churned.compact()
+    monkeypatch.undo()
+    assert siblings(churned) == ["s.kvps"]
+    require_whole(churned)
 
 
 def test_a_compaction_that_is_killed_at_once_leaves_the_store_whole(churned):
