@@ -3,10 +3,10 @@
 Two storeys. ``store.py`` and the shelves are what others call; ``writer.py`` is the one way in
 which they write, evicting at the byte cap (``eviction.py``). ``documents.py``, ``packets.py``,
 ``embeddings.py``, ``namespaces.py``, ``accounts.py``, ``usage.py``, ``pins.py``, ``garbage.py``,
-``mending.py`` and ``check.py`` work inside a transaction. Below them ``schema.py`` says where
-everything lies and ``rows.py`` how it is framed; ``environment.py``, ``handle.py``,
-``database.py``, ``locks.py`` and ``registry.py`` keep LMDB safe, and ``compaction.py`` writes its
-file anew.
+``mending.py``, ``claims.py`` and ``check.py`` work inside a transaction. Below them ``schema.py``
+says where everything lies, ``numbers.py`` under which numbers, and ``rows.py`` how it is framed;
+``environment.py``, ``handle.py``, ``database.py``, ``locks.py`` and ``registry.py`` keep LMDB safe,
+``disk_use.py`` shares out the byte cap, and ``compaction.py`` writes the file anew.
 
 This room knows no tensors and no models: a record is opaque.
 """

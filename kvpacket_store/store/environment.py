@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import lmdb
 
 from kvpacket_store.errors import CapReachedError
+from kvpacket_store.store.database import DATA_FILE
+from kvpacket_store.store.disk_use import FolderUse, bytes_for_data, changes_in
 from kvpacket_store.store.failures import read_only_error
 from kvpacket_store.store.handle import OpenDatabase
 from kvpacket_store.store.transaction import Transaction
@@ -20,6 +23,7 @@ T = TypeVar("T")
 _MAX_MAP_BYTES = 1 << 46
 _RESERVE_SHARE = 16
 _MAX_RESERVE_BYTES = 1 << 20
+_UNSEEN_BYTES = 2 * 4096  # the rest of a file's last block, and the block of a folder for it
 # Writing looks at pages beside those that it writes, and what is mapped counts as this process's
 # memory: an ingest of 460 MB had 218 MB of the file mapped. Opening anew takes 2 ms.
 _MAX_MAPPED_BYTES = 256 << 20
@@ -28,8 +32,13 @@ _MAX_MAPPED_BYTES = 256 << 20
 class Environment(OpenDatabase):
     """Transactions on the database of one store folder (see ``registry.py``)."""
 
-    limit_bytes: int | None = None
-    """How large ``data.mdb`` may become; None: as large as the disk."""
+    cap_bytes: int | None = None
+    """How much the folder may take; None: as much as the disk has."""
+    _limit_bytes: int | None = None
+    """How large ``data.mdb`` may become."""
+    _full_bytes = 0
+    """The same, if what is derived from the store takes no more than is kept for it."""
+    _changes: tuple[int, ...] = ()
     _last_page = 0
     _put_bytes = 0
 
@@ -67,18 +76,29 @@ class Environment(OpenDatabase):
     @property
     def room_bytes(self) -> int | None:
         """How large ``data.mdb`` may become for what is not a deletion; None: no limit."""
-        return None if self.limit_bytes is None else self._most_bytes(frees_space=False)
+        return None if self._limit_bytes is None else self._most_bytes(frees_space=False)
 
-    def set_limit(self, limit_bytes: int) -> None:
-        """Let ``data.mdb`` never become larger than this, whoever writes in this process.
+    def set_cap(self, cap_bytes: int) -> None:
+        """Let the folder never take more than this, whoever writes in this process.
 
-        The map itself ends there, so LMDB has no page beyond it to write to.
+        The map itself ends at what other files leave, so LMDB has no page beyond it to write to.
         """
-        self.limit_bytes = limit_bytes
-        if self.is_read_only:
-            return
+        self.cap_bytes = cap_bytes
         with self._gate.alone(), self._translated():
-            self._shrink_to(self._most_bytes(frees_space=False))
+            self._look_beside()
+            if not self.is_read_only:
+                self._shrink_to(self._most_bytes(frees_space=False))
+
+    def spare_bytes(self) -> int | None:
+        """Return what may be written beside ``data.mdb``; see ``PacketStore.spare_bytes``."""
+        if self.cap_bytes is None:
+            return None
+        with self._translated():
+            self._look_beside()
+            data_bytes = (self.path / DATA_FILE).stat().st_size
+            beside_bytes = FolderUse.of(self.path).num_bytes
+            taken_bytes = max(data_bytes, self._most_bytes(frees_space=True)) + beside_bytes
+        return max(0, self.cap_bytes - taken_bytes - _UNSEEN_BYTES)
 
     # --- transactions
 
@@ -120,11 +140,25 @@ class Environment(OpenDatabase):
 
     def _most_bytes(self, frees_space: bool) -> int:
         """Return how large the map may become."""
-        if self.limit_bytes is None:
+        if self._limit_bytes is None:
             return _MAX_MAP_BYTES
-        reserve_bytes = min(_MAX_RESERVE_BYTES, self.limit_bytes // _RESERVE_SHARE)
-        most_bytes = self.limit_bytes - (0 if frees_space else reserve_bytes)
+        reserve_bytes = min(_MAX_RESERVE_BYTES, self._full_bytes // _RESERVE_SHARE)
+        most_bytes = max(0, self._limit_bytes - reserve_bytes)
+        if frees_space:  # though what others have written meanwhile may have used the reserve up
+            file_bytes = (self.path / DATA_FILE).stat().st_size
+            granted_bytes = min(self._full_bytes, file_bytes + reserve_bytes)
+            most_bytes = max(self._limit_bytes, granted_bytes)
         return most_bytes // self._page_bytes * self._page_bytes
+
+    def _look_beside(self) -> None:
+        """Leave ``data.mdb`` what other files leave of the cap; count again if any has changed."""
+        if self.cap_bytes is not None:
+            changes = changes_in(self.path)
+            if changes != self._changes:
+                use = FolderUse.of(self.path)
+                self._limit_bytes = bytes_for_data(self.cap_bytes, use)
+                self._full_bytes = bytes_for_data(self.cap_bytes, replace(use, derived_bytes=0))
+                self._changes = changes
 
     def _watch_growth(self) -> None:
         """Where the file has grown, free what killed readers hold before it grows again."""
@@ -144,7 +178,8 @@ class Environment(OpenDatabase):
 
     def _withdraw_reserve(self) -> None:
         """Take back what a deletion was granted, unless a transaction is under way just now."""
-        if self.limit_bytes is not None and self._gate.enter_alone(timeout_s=0):
+        self._look_beside()
+        if self._limit_bytes is not None and self._gate.enter_alone(timeout_s=0):
             try:
                 self._shrink_to(self._most_bytes(frees_space=False))
             finally:
@@ -156,7 +191,7 @@ class Environment(OpenDatabase):
         info = handle.info()
         used_bytes = (info["last_pgno"] + 1) * self._page_bytes
         if info["map_size"] > max(most_bytes, used_bytes):
-            self._resize(handle, most_bytes)
+            self._resize(handle, max(most_bytes, used_bytes))
 
     def _grow(self, full_bytes: int, most_bytes: int) -> None:
         """Double the map that was found full, unless someone was faster."""

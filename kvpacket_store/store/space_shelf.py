@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvpacket_store.store.compaction import compact_file, delete_leftovers
+from kvpacket_store.store.disk_use import folder_bytes
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.eviction import Spared, choose, evictable
 from kvpacket_store.store.failures import read_only_error
@@ -35,10 +36,24 @@ class SpaceShelf:
         snapshots = self._environment.snapshots()
         return StoreStats(
             **counters.to_dict(),
-            file_bytes=_file_bytes(self.path),
+            file_bytes=folder_bytes(self.path),
             readers=len(snapshots),
             oldest_reader_txns=max((found.txns_behind for found in snapshots), default=0),
         )
+
+    def spare_bytes(self) -> int | None:
+        """Return how much may be written beside ``data.mdb`` now, and the cap still holds.
+
+        However large ``data.mdb`` becomes. Of a cap, 1/16 is kept for that, 4 MiB at most: files in
+        folders of the store's own count against it, so delete an old one first that gives way to
+        a new one.
+
+        Returns
+        -------
+        int or None
+            Bytes; None where there is no cap.
+        """
+        return self._environment.spare_bytes()
 
     def gc(
         self, *, grace_s: int = 3600, progress: Callable[[int], None] | None = None
@@ -47,6 +62,10 @@ class SpaceShelf:
 
         Packets that have outlived the store's time to live are evicted. Others may read and write
         meanwhile. The file keeps its size; what is free in it is used again (see `compact`).
+
+        Where damage has made it unclear whose something is, it stays, and `check` goes on naming
+        it: rows of a namespace whose own row is lost (see `mend`), and what belongs to a document
+        whose manifest is lost or unreadable, until that is put again or deleted.
 
         Parameters
         ----------
@@ -71,14 +90,19 @@ class SpaceShelf:
         return SpaceReport(
             before_bytes=before_bytes,
             after_bytes=self._live_bytes(),
-            file_bytes=_file_bytes(self.path),
+            file_bytes=folder_bytes(self.path),
             deleted_packets=sweep.num_packets,
             evicted_packets=num_evicted,
             deleted_rows=sweep.num_rows,
         )
 
     def mend(self) -> None:
-        """Put right what needs no model: references, shared packets, counters."""
+        """Put right what needs no model: references, shared packets, counters, namespaces.
+
+        A namespace whose own row is lost has lost its name with it: its documents come back in one
+        called ``recovered-<number>`` (or ``recovered-<number>-2`` and so on, where there is such
+        one), for whoever runs the store to read, and to ingest under the right name again.
+        """
         self._writer.write(mend_tables, frees_space=True)
 
     def compact(self) -> SpaceReport:
@@ -99,9 +123,9 @@ class SpaceShelf:
         if self._writer.is_read_only:
             raise read_only_error(self.path)
         self._writer.flush()
-        before_bytes = _file_bytes(self.path)
+        before_bytes = folder_bytes(self.path)
         compact_file(self._environment)
-        after_bytes = _file_bytes(self.path)
+        after_bytes = folder_bytes(self.path)
         return SpaceReport(before_bytes, after_bytes, file_bytes=after_bytes)
 
     def _evict_expired(self) -> int:
@@ -134,14 +158,3 @@ def _counters(tx: Transaction, namespace: str | None) -> Counters:
     counters.raw_bytes += shared.raw_bytes
     counters.live_bytes += shared.live_bytes
     return counters
-
-
-def _file_bytes(folder: Path) -> int:
-    """Count the blocks that the folder takes on disk; files that vanish meanwhile take none."""
-    total_bytes = 0
-    for path in folder.rglob("*"):
-        try:
-            total_bytes += path.lstat().st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total_bytes

@@ -18,11 +18,12 @@ from kvpacket_store.errors import (
 )
 from kvpacket_store.store import registry
 from kvpacket_store.store.check import check_file, check_tables
-from kvpacket_store.store.database import DATA_FILE, LOCK_FILE
+from kvpacket_store.store.database import DATA_FILE
+from kvpacket_store.store.disk_use import FolderUse, bytes_for_data
 from kvpacket_store.store.document_shelf import DocumentShelf
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.failures import as_store_error
-from kvpacket_store.store.meta import StoreMeta
+from kvpacket_store.store.meta import MIN_MAX_BYTES, StoreMeta
 from kvpacket_store.store.packet_shelf import PacketShelf
 from kvpacket_store.store.reports import Damage
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
@@ -33,6 +34,7 @@ from kvpacket_store.store.writer import Writer
 __all__ = ["PacketStore"]
 
 _MIN_DATA_BYTES = 2 * 4096
+_MIN_ROOM_BYTES = 256 << 10
 
 
 class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
@@ -87,7 +89,8 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
         Raises
         ------
         UsageError
-            The folder holds something.
+            The folder holds something; or ``max_bytes`` leaves nothing to documents beside what
+            ``furnish`` puts there.
         StoreError, StoreFullError
             It cannot be made there.
         """
@@ -99,6 +102,7 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
             try:
                 _describe(nursery, description)
                 furnish(nursery)
+                _require_room(nursery, meta.max_bytes)
                 _move_into_place(nursery, folder)
             finally:
                 shutil.rmtree(nursery, ignore_errors=True)
@@ -147,8 +151,8 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
             raise as_store_error(error, folder) from error
         try:
             meta = _read_meta(environment, folder)
-            if meta.max_bytes is not None and environment.limit_bytes is None:
-                environment.set_limit(meta.max_bytes - _lock_bytes(folder))
+            if meta.max_bytes is not None and environment.cap_bytes is None:
+                environment.set_cap(meta.max_bytes)
         except BaseException:
             registry.release(environment)
             raise
@@ -206,6 +210,19 @@ def _describe(folder: Path, description: bytes) -> None:
         environment.close()
 
 
+def _require_room(folder: Path, cap_bytes: int | None) -> None:
+    """Refuse a cap that is used up before the first document comes."""
+    if cap_bytes is None:
+        return
+    use = FolderUse.of(folder)
+    if bytes_for_data(cap_bytes, use) < _MIN_ROOM_BYTES:
+        raise UsageError(
+            f"max_bytes {cap_bytes} is too little: the adapter and other files of the store take "
+            f"{use.num_bytes} bytes of it; pass {2 * (use.num_bytes + MIN_MAX_BYTES)} or more, or "
+            "None"
+        )
+
+
 def _move_into_place(nursery: Path, folder: Path) -> None:
     """Make the finished folder appear at once, and last."""
     try:
@@ -247,11 +264,3 @@ def _read_meta(environment: Environment, folder: Path) -> StoreMeta:
         return StoreMeta.from_dict(unpack_json(row, "the store's description"))
     except CorruptRecordError as error:
         raise StoreCorruptError(f"store {folder}: {error}; restore it from a copy") from error
-
-
-def _lock_bytes(folder: Path) -> int:
-    """Return what ``lock.mdb`` takes of the cap; a folder for reading alone may have none."""
-    try:
-        return (folder / LOCK_FILE).stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -1,10 +1,11 @@
 import contextlib
+import os
 import subprocess
 import sys
 
 import pytest
 
-from kvpacket_store.errors import StoreFullError
+from kvpacket_store.errors import StoreFullError, UsageError
 from kvpacket_store.store import PacketStore
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 
@@ -102,3 +103,85 @@ def test_a_document_larger_than_the_cap_is_refused_before_it_is_written(capped):
     with pytest.raises(StoreFullError, match="byte cap"):
         capped.put_documents("n", [make_write("d", [make_record("a", 2 * CAP_BYTES)])])
     assert capped.stats() == before
+
+
+def write_beside(store, name, num_bytes):
+    path = store.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(os.urandom(num_bytes))
+
+
+def blocks(folder):
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+def test_an_adapter_counts_against_the_cap(tmp_path):
+    def furnish(folder):
+        (folder / "adapter.safetensors").write_bytes(os.urandom(2 << 20))
+
+    meta = make_meta(max_bytes=CAP_BYTES)
+    with PacketStore.create(tmp_path / "s.kvps", meta, furnish=furnish) as store:
+        assert fill(store, "a", 100_000)
+        fill(store, "small", 1)
+        assert blocks(store.path) <= CAP_BYTES
+
+
+@pytest.mark.parametrize("adapter_bytes", [CAP_BYTES - (600 << 10), CAP_BYTES, 2 * CAP_BYTES])
+def test_a_cap_that_the_adapter_alone_reaches_is_refused(tmp_path, adapter_bytes):
+    def furnish(folder):
+        (folder / "adapter.safetensors").write_bytes(bytes(adapter_bytes))
+
+    meta = make_meta(max_bytes=CAP_BYTES)
+    with pytest.raises(UsageError, match="max_bytes"):
+        PacketStore.create(tmp_path / "s.kvps", meta, furnish=furnish)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_store_can_keep_an_index(capped):
+    fill(capped, "a")
+    fill(capped, "small", 1)
+    spare_bytes = capped.spare_bytes()
+    assert spare_bytes > CAP_BYTES // 32
+    write_beside(capped, "index/n.index", spare_bytes)
+    assert capped.spare_bytes() == 0
+    for index in range(5):  # at the cap, deletions and writes alternate
+        capped.delete_document("n", f"a {index}")
+        fill(capped, f"again {index}", 50_000)
+        assert blocks(capped.path) <= CAP_BYTES
+    (capped.path / "index/n.index").unlink()
+    assert capped.spare_bytes() > CAP_BYTES // 32
+
+
+def test_files_that_come_later_count_too(capped):
+    records = fill(capped, "a")
+    for index in range(len(records)):
+        capped.delete_document("n", f"a {index}")
+    capped.compact()
+    write_beside(capped, "index/n.index", 2 << 20)  # more than what is kept for it
+    assert capped.spare_bytes() == 0
+    fewer = fill(capped, "b")
+    assert 0 < len(fewer) < len(records)
+    assert blocks(capped.path) <= CAP_BYTES
+    capped.close()
+    with PacketStore.open(capped.path) as store:
+        fill(store, "c", 1000)
+        assert blocks(store.path) <= CAP_BYTES
+
+
+def test_a_folder_that_others_have_filled_can_be_read_and_emptied(capped):
+    records = fill(capped, "a")
+    write_beside(capped, "index/n.index", CAP_BYTES)
+    assert capped.spare_bytes() == 0
+    with pytest.raises(StoreFullError, match="byte cap"):
+        capped.put_documents("n", [make_write("d", [make_record("d")])])
+    assert capped.read_record("n", records[0].packet_key) == records[0].record
+    capped.delete_document("n", "a 0")
+    capped.close()
+    with PacketStore.open(capped.path) as store:
+        assert store.count() == len(records) - 1
+        assert store.check(deep=True) == []
+
+
+def test_without_a_cap_nothing_is_counted(tmp_path):
+    with PacketStore.create(tmp_path / "s.kvps", make_meta()) as store:
+        assert store.spare_bytes() is None
