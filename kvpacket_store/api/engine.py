@@ -81,6 +81,7 @@ class Engine:
                     self.store.embedder,
                     None if packets.is_read_only else self.store.path / "index",
                     wait_for_rebuild=True,  # what was acknowledged is found
+                    room_bytes=packets.spare_bytes,
                 )
             return self._retriever
 

@@ -42,6 +42,8 @@ class Retriever:
         Where indexes are kept between processes. It belongs to this source alone.
     wait_for_rebuild : bool
         Whether a search waits for another thread's rebuild.
+    room_bytes : callable, optional
+        How many bytes a snapshot may take now; None, or no callable, is as many as it needs.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Retriever:
         snapshot_dir: Path | None = None,
         *,
         wait_for_rebuild: bool = False,
+        room_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._source = source
         self._embedder = embedder
         self._snapshot_dir = snapshot_dir
         self._wait_for_rebuild = wait_for_rebuild
+        self._room_bytes = room_bytes
         self._slots: dict[str, _Slot] = {}
 
     def retrieve(
@@ -125,7 +129,7 @@ class Retriever:
         # An index that was overtaken while it was built may hold later rows than its number says:
         # good enough to answer from until the next search, not to be believed by another process.
         if folder is not None and not loaded and self._key(namespace) == key:
-            save_snapshot(folder, key, index)
+            save_snapshot(folder, key, index, self._room_bytes)
         return index
 
     def _key(self, namespace: str) -> SnapshotKey:

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,29 @@ class SnapshotKey:
         return folder / f"{name}.index"
 
 
-def save_snapshot(folder: Path, key: SnapshotKey, index: PacketIndex) -> None:
+def save_snapshot(
+    folder: Path,
+    key: SnapshotKey,
+    index: PacketIndex,
+    room_bytes: Callable[[], int | None] = lambda: None,
+) -> None:
     """Write ``index`` under ``key``, replacing what was there. A failure is logged, not raised.
 
-    The index is derived data: a full disk or a read-only folder costs the next process a rebuild,
-    and must not cost this one its answer.
+    The index is derived data: a full disk, a byte cap or a read-only folder costs the next process
+    a rebuild, and must not cost this one its answer. ``room_bytes`` says how much may be written;
+    None is as much as there is.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(key.path_in(folder), _parts(key, index))
+        parts, path = _parts(key, index), key.path_in(folder)
+        if room_bytes() is not None:
+            path.unlink(missing_ok=True)  # of an earlier generation: it makes room for this one
+            room = room_bytes()
+            needed = sum(part.nbytes for part in parts)
+            if room is not None and needed > room:
+                _LOG.info("index of namespace %r: no room for a snapshot", key.namespace)
+                return
+        _replace(path, parts)
     except OSError as error:
         _LOG.warning("index of namespace %r: snapshot not written: %s", key.namespace, error)
 

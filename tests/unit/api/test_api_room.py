@@ -102,3 +102,20 @@ def test_a_store_that_cannot_be_written_answers(store, tmp_path, tiny_model, wor
         assert engine.generate(QUESTION, top_k=1, **SHORT).documents[0].id == "river 0"
         assert opened.list().documents[0].id == "river 0"
         assert opened.verify(deep=True).damaged == []
+
+
+def test_the_index_beside_the_packets_keeps_under_the_cap(store):
+    count = fill(store)
+    assert len(Engine(store).generate(QUESTION, top_k=3, **SHORT).documents) >= 1
+    assert store.stats().file_bytes <= CAP_BYTES
+    fill_more = [river(i) for i in range(count, count + 3)]
+    store.ingest(fill_more)
+    Engine(store).generate(QUESTION, top_k=3, **SHORT)
+    assert store.stats().file_bytes <= CAP_BYTES
+
+
+def test_an_index_without_room_is_not_kept_and_answers_come_all_the_same(store, monkeypatch):
+    store.ingest([river(0)])
+    monkeypatch.setattr(store.packets, "spare_bytes", lambda: 100)
+    assert Engine(store).generate(QUESTION, top_k=1, **SHORT).documents[0].id == "river 0"
+    assert list((store.path / "index").iterdir()) == []
