@@ -25,7 +25,7 @@ def spoil_a_chunk(txn, tables):
 
 def test_damage_is_named_by_exit_code_4_and_repaired(kvps, store, behind_its_back):
     sound = kvps.json("verify", store, "--deep")
-    assert sound["checked"] == 10
+    assert sound["checked"] == kvps.json("stats", store)["packets"] >= 10
     assert (sound["damaged"], sound["repaired"]) == ([], 0)
     behind_its_back(store, spoil_a_chunk)
     assert kvps.json("verify", store)["damaged"] == []  # bytes are not read
@@ -44,13 +44,14 @@ def test_damage_is_named_by_exit_code_4_and_repaired(kvps, store, behind_its_bac
 
 def test_space_is_given_back(kvps, store, smollm2_store):
     ids = [d["id"] for d in kvps.json("list", store)["documents"]]
+    held = kvps.json("stats", store)["packets"]
     kvps.json("delete", store, *ids[:8])
     assert kvps.json("pin", store, ids[9]) == {"pinned": [ids[9]], "absent": []}
     swept = kvps.json("gc", store)
     assert swept["before_bytes"] == swept["after_bytes"]
     compacted = kvps.json("compact", store)
     assert compacted["after_bytes"] < 0.5 * compacted["before_bytes"]
-    assert kvps.json("verify", store, "--deep")["checked"] == 2
+    assert kvps.json("verify", store, "--deep")["checked"] == held - 8
     code, _, err = kvps("compact", smollm2_store.path)  # this process has it open
     assert code == 3
     assert "another process" in err
