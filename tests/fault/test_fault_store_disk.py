@@ -179,9 +179,12 @@ def test_a_folder_that_may_not_be_written_is_read(public_folder):
 
 
 UNPRIVILEGED = """
-import os, sys
+import os, sys, tempfile
+import lmdb
 from kvpacket_store.errors import StoreLockedError
 from kvpacket_store.store import PacketStore
+with tempfile.TemporaryDirectory() as folder:
+    lmdb.open(folder).close()  # what it imports late may be where only root can read
 os.setgid(65534)
 os.setuid(65534)
 try:
