@@ -7,15 +7,14 @@ by tokens, so memory is bounded whatever the corpus.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kvpacket_store.api.incoming import checked_document, content_hash, metadata_hash
 from kvpacket_store.api.ingest_writer import CommitWork, IngestWriter, PendingPacket, StageWork
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.errors import (
@@ -36,7 +35,6 @@ __all__ = ["Ingest", "IngestProgress"]
 _GROUP_TOKENS = 4096
 _GROUP_DOCUMENTS = 32
 _QUEUED_GROUPS = 2
-_MAX_ID_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Ingest:
         try:
             if isinstance(item, Exception):
                 raise item
-            self._ingest(self._once(_checked(item)))
+            self._ingest(self._once(checked_document(item)))
         except (DocumentError, ContextOverflowError) as error:  # any other error ends the run
             self._report.fail(str(document_id), getattr(error, "reason", str(error)))
         if self._progress:
@@ -244,48 +242,6 @@ class Ingest:
             self._report.documents.updated += 1
         else:
             self._report.documents.added += 1
-
-
-def content_hash(document: Document) -> str:
-    """SHA-256 of what decides a document's packets: its text, title and media type."""
-    parts = [document.text, document.metadata.get("title"), document.metadata.get("media_type")]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def metadata_hash(document: Document) -> str:
-    """SHA-256 of the metadata; changing it prefills nothing."""
-    plain = json.dumps(document.metadata, sort_keys=True)
-    return hashlib.sha256(plain.encode()).hexdigest()
-
-
-def _checked(document: Document) -> Document:
-    """Return the document if it can be filed; metadata becomes plain JSON."""
-    if not _is_document(document):
-        raise DocumentError(str(document)[:40], f"is a {type(document).__name__}, no Document")
-    if not _is_text(document.id) or not 0 < len(document.id) <= _MAX_ID_CHARS:
-        raise DocumentError(
-            str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters"
-        )
-    if not _is_text(document.text):
-        raise DocumentError(document.id, "its text must be a string")
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(document.metadata), allow_nan=False))
-        document.id.encode()
-    except (TypeError, ValueError) as error:
-        raise DocumentError(
-            document.id, f"its metadata or id is not plain JSON: {error}"
-        ) from error
-    # as for files: NUL goes, and what no UTF-8 can hold becomes U+FFFD
-    text = document.text.replace("\0", "").encode("utf-8", "replace").decode()
-    return replace(document, text=text, metadata=plain)
-
-
-def _is_document(value: object) -> bool:
-    return isinstance(value, Document)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _manifest(prepared: _Prepared) -> DocumentManifest:

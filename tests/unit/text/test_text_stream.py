@@ -97,6 +97,6 @@ def test_any_text_streams_losslessly(byte_bpe, text):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_ids_stream_to_what_they_detokenize_to(byte_bpe, data):
-    token_ids = data.draw(st.lists(st.integers(0, byte_bpe.library.get_vocab_size() - 1)))
+    token_ids = data.draw(st.lists(st.integers(0, byte_bpe.backend.get_vocab_size() - 1)))
 
     assert "".join(streamed(byte_bpe, token_ids)) == byte_bpe.detokenize(token_ids)
