@@ -6,10 +6,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from kvpacket_store.bundle import write_bundle
+from kvpacket_store.bundle import import_bundle, read_bundle, write_bundle
 from kvpacket_store.bundle.members import INDEX, comment_of, make_info
+from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.store import PacketStore
-from kvpacket_store.store.synthetic import make_meta, make_record, make_write
+from kvpacket_store.store.synthetic import make_meta, make_record, make_write, record_bytes
 
 FINGERPRINT = {name: letter * 64 for name, letter in zip(
     ("weights", "tokenizer", "config", "rope", "chat_template"), "abcde", strict=True)}  # fmt: skip
@@ -80,3 +81,32 @@ def reseal():
         return path
 
     return rewrite
+
+
+@pytest.fixture
+def target(new_packet_store):
+    """An empty store of the kind that ``source`` is."""
+    return new_packet_store("target.kvps")
+
+
+@pytest.fixture
+def imported():
+    """A function: import a bundle as a caller does who looks at each record → the report."""
+
+    def import_into(store, path, namespace="n"):
+        with read_bundle(path) as bundle:
+            return import_bundle(store, bundle, namespace=namespace, check=_check)
+
+    return import_into
+
+
+def _check(record):
+    """What a caller does with tensors: the record has to be the one of its key."""
+    if record.record != record_bytes(record.packet_key, len(record.record)):
+        raise CorruptRecordError(f"packet {record.packet_key} is forged")
+
+
+@pytest.fixture
+def counts():
+    """A function: report → documents added, updated, unchanged, failed."""
+    return lambda report: (report.added, report.updated, report.unchanged, len(report.errors))

@@ -1,12 +1,9 @@
 import dataclasses
-import random
 import shutil
 
 import pytest
 
-from kvpacket_store.errors import CorruptRecordError, DocumentError, NotFoundError, UsageError
-from kvpacket_store.store import PacketStore
-from kvpacket_store.store.schema import Table, document_key, packet_row_key
+from kvpacket_store.errors import DocumentError, NotFoundError, UsageError
 from kvpacket_store.store.synthetic import make_record, make_write
 
 A, B, C = (make_record(name, 150_000) for name in "abc")
@@ -221,169 +218,8 @@ def test_texts_come_back_as_they_were(store, text):
     assert store.document_text("n", "d") == text
 
 
-ODD_IDS = [
-    "a",
-    "a\x00",
-    "a\x00\x00\x00\x00",
-    "a/b",
-    "../../etc/passwd",
-    "é",
-    "😀",
-    "\ud800",
-    "\uffff",
-    " ",
-    "a" * 300,
-    "a" * 300 + "b",
-    "b" * 439 + "é",  # cut between the bytes of one character
-    "x" * 440,
-    "x" * 441,
-    "x" * 1000,
-    "x" * 999 + "y",
-    "😀" * 1000,
-]
-
-
-def test_every_id_is_its_own_document(store):
-    store.put_documents("n", [make_write(name, [A]) for name in ODD_IDS])
-    listed = [document.id for document in store.list_documents("n", 100)[0]]
-    assert sorted(listed) == sorted(ODD_IDS)
-    short = [name for name in ODD_IDS if len(name.encode("utf-8", "surrogatepass")) <= 301]
-    assert [name for name in listed if name in short] == sorted(short)
-    assert {row[0] for row in store.iter_embeddings("n")} == set(ODD_IDS)
-    for name in ODD_IDS:
-        assert store.get_document("n", name).id == name
-        assert store.document_text("n", name).startswith(name)
-    assert store.check(deep=True) == []
-    for name in ODD_IDS:
-        store.delete_document("n", name)
-    assert store.count() == 0
-    assert store.check(deep=True) == []
-
-
-def test_every_name_is_its_own_namespace(store):
-    names = ["n", "N", " ", "é", "\xff", "shared", "😀" * 200, "😀" * 199 + "x"]
-    for name in names:
-        put(store, name[:5], A, namespace=name)
-    assert sorted(store.namespaces()) == sorted(names)
-    for name in names:
-        assert [d.id for d in store.list_documents(name)[0]] == [name[:5]]
-    assert store.check(deep=True) == []
-
-
-@pytest.mark.parametrize("limit", [1, 3, 7, 50])
-def test_pages_tile_the_list(store, limit):
-    ids = [f"doc {i:03}" for i in random.Random(1).sample(range(1000), 21)]
-    store.put_documents("n", [make_write(name, [A]) for name in ids])
-    found, after = [], None
-    while True:
-        page, after = store.list_documents("n", limit, after)
-        found += [document.id for document in page]
-        assert len(page) == limit or after is None
-        if after is None:
-            break
-        assert after == page[-1].id
-    assert found == sorted(ids)
-
-
-def test_a_page_begins_after_any_text(store):
-    store.put_documents("n", [make_write(name, [A]) for name in ("a", "b", "d")])
-    assert [d.id for d in store.list_documents("n", after="b")[0]] == ["d"]
-    assert [d.id for d in store.list_documents("n", after="c")[0]] == ["d"]
-    assert store.list_documents("n", after="d") == ([], None)
-    assert store.list_documents("unknown") == ([], None)
-    with pytest.raises(UsageError, match="limit"):
-        store.list_documents("n", 0)
-
-
-@pytest.mark.parametrize("limit", [1, 2, 10])
-def test_pages_go_on_from_namespace_to_namespace(store, limit):
-    for namespace in ("b", "a", "c"):
-        store.put_documents(namespace, [make_write(name, [A]) for name in "zx"])
-    put(store, "gone", A, namespace="aa")
-    store.delete_document("aa", "gone")
-    found, after = [], None
-    while True:
-        page, after = store.list_documents(None, limit, after)
-        found += [(document.namespace, document.id) for document in page]
-        if after is None:
-            break
-    assert found == [(namespace, name) for namespace in "abc" for name in "xz"]
-    with pytest.raises(UsageError, match="goes on"):
-        store.list_documents(None, after="not a cursor")
-
-
 def test_a_document_and_its_records_are_read_as_of_one_moment(store):
     put(store, "d", A, B, A)
     manifest, records = store.read_document("n", "d")
     assert manifest.id == "d"
     assert records == {A.packet_key: A.record, B.packet_key: B.record}
-
-
-def lose_packet(record):
-    def action(txn, tables):
-        key = packet_row_key(1, record.packet_key)
-        assert txn.delete(key, db=tables[Table.MANIFESTS])
-        for index in range(2):
-            assert txn.delete(key + index.to_bytes(4, "big"), db=tables[Table.CHUNKS])
-
-    return action
-
-
-def test_a_packet_lost_behind_our_back_is_made_again(store, behind_its_back):
-    put(store, "d", A, B)
-    put(store, "e", A)
-    store.close()
-    behind_its_back(store.path, lose_packet(A))
-    with PacketStore.open(store.path) as opened:
-        assert has(opened, A, B) == [False, True]
-        damage = opened.check()
-        assert ("d" in damage[0].document_ids, damage[0].packet_key) == (True, A.packet_key)
-        with pytest.raises(NotFoundError, match="ingest"):
-            opened.read_document("n", "d")
-        put(opened, "d", A, B)
-        assert has(opened, A, B) == [True, True]
-        assert opened.get_manifest("n", A.packet_key).refcount == 2
-        assert opened.check(deep=True) == []
-
-
-def test_a_lost_packet_can_be_replaced(store, behind_its_back):
-    put(store, "d", A, B)
-    store.close()
-    behind_its_back(store.path, lose_packet(A))
-    with PacketStore.open(store.path) as opened:
-        opened.replace_record("n", A)
-        assert opened.read_record("n", A.packet_key) == A.record
-        assert opened.check(deep=True) == []
-
-
-def test_deleting_a_document_whose_packet_is_lost_keeps_the_counters_right(store, behind_its_back):
-    put(store, "d", A, B)
-    put(store, "e", B)
-    store.close()
-    behind_its_back(store.path, lose_packet(A))
-    with PacketStore.open(store.path) as opened:
-        opened.delete_document("n", "d")
-        assert opened.stats("n").packets == 1
-        assert opened.check(deep=True) == []
-
-
-def test_a_damaged_document_can_be_put_again(store, behind_its_back):
-    put(store, "d", A, B)
-    put(store, "e", B)
-    store.close()
-
-    def spoil(txn, tables):
-        key = document_key(1, "d")
-        row = bytearray(txn.get(key, db=tables[Table.DOCUMENTS]))
-        row[-1] ^= 1
-        txn.put(key, bytes(row), db=tables[Table.DOCUMENTS])
-
-    behind_its_back(store.path, spoil)
-    with PacketStore.open(store.path) as opened:
-        with pytest.raises(CorruptRecordError, match="'d'"):
-            opened.get_document("n", "d")
-        damage = opened.check()
-        assert [found.document_ids for found in damage] == [("d",)]
-        put(opened, "d", C)
-        assert has(opened, A, B, C) == [False, True, True]
-        assert opened.check(deep=True) == []

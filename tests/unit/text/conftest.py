@@ -13,6 +13,9 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
+from kvpacket_store.text import segment_document
+from kvpacket_store.types import Document, Segment
+
 REPOSITORY = Path(__file__).parents[3]
 CONTROL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"]
 
@@ -111,3 +114,51 @@ def tokenizer(request: pytest.FixtureRequest) -> PackageTokenizer:
 @pytest.fixture(scope="session")
 def novel() -> str:
     return gzip.decompress((REPOSITORY / "tests/data/alice.txt.gz").read_bytes()).decode()
+
+
+class CharacterTokenizer:
+    """One token a character, and a note of all that was tokenized."""
+
+    digest = ""
+    special_ids = frozenset([0x110000])
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+        self.num_chars = 0
+        self.longest_chars = 0
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        self.num_calls += 1
+        self.num_chars += len(text)
+        self.longest_chars = max(self.longest_chars, len(text))
+        return tuple(map(ord, text))
+
+    def detokenize(self, token_ids) -> str:
+        return "".join(map(chr, token_ids))
+
+
+@pytest.fixture
+def character_tokenizer() -> type[CharacterTokenizer]:
+    """The class: tests count what one of it was asked, or make a worse one of it."""
+    return CharacterTokenizer
+
+
+@pytest.fixture
+def assert_lawful():
+    """A function: the laws of ``segment_document``, for any document; return the segments."""
+    return _assert_lawful
+
+
+def _assert_lawful(document: Document, tokenizer, max_tokens: int) -> list[Segment]:
+    segments = segment_document(document, tokenizer, max_tokens)
+    text, position = document.text, 0
+    for segment in segments:
+        assert text[position : segment.start_char].strip() == "", "only whitespace between spans"
+        assert position <= segment.start_char < segment.end_char
+        position = segment.end_char
+        assert 1 <= len(segment.token_ids) <= max_tokens
+        assert segment.token_ids == tokenizer.tokenize(segment.text)
+        assert tokenizer.special_ids.isdisjoint(segment.token_ids)
+        assert segment.text.endswith(f"{text[segment.start_char : position]}\n")
+    assert text[position:].strip() == ""
+    return segments

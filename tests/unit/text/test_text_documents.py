@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import tracemalloc
@@ -242,60 +241,6 @@ def test_source_code_has_its_path_as_title(tmp_path):
     (document,) = read_documents([str(tmp_path)])
 
     assert document.metadata["title"] == "pkg/mod.py"
-
-
-class TestStandardInput:
-    def read(self, data: bytes):
-        return list(read_documents(["-"], io.BytesIO(data)))
-
-    def test_text_is_one_document(self):
-        (document,) = self.read(b"\n\nSome text.\nMore.\n")
-
-        assert document.id == "stdin"
-        assert document.text.strip() == "Some text.\nMore."
-        assert document.metadata["source"] == "-"
-
-    def test_jsonl_is_many(self):
-        results = self.read(b'\n\n{"id": "a", "text": "x"}\nbad\n{"id": "b", "text": "y"}\n')
-
-        assert ids(results[::2]) == ["a", "b"]
-        assert results[1].document_id == "stdin:4"
-
-    def test_other_json_is_text(self):
-        (document,) = self.read(b'{"name": "x"}\n{"name": "y"}\n')
-
-        assert document.text == '{"name": "x"}\n{"name": "y"}\n'
-
-    def test_nothing_is_empty(self):
-        assert "is empty" in the_error(self.read(b"")).reason
-        assert "is empty" in the_error(self.read(b" \n \n")).reason
-
-    def test_utf16_text_is_read(self):
-        (document,) = self.read("\ufeffWärme\nund Größe\n".encode("utf-16-le"))
-
-        assert document.text == "Wärme\nund Größe\n"
-
-    def test_a_text_stream_is_read_as_well(self):
-        for stream in (io.StringIO("héllo"), io.TextIOWrapper(io.BytesIO("héllo".encode()))):
-            (document,) = read_documents(["-"], stream)
-            assert document.text == "héllo"
-
-    def test_too_much_is_refused(self, monkeypatch):
-        monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 100)
-
-        assert "longer than 100 bytes" in the_error(self.read(b"x" * 60 + b"\n" + b"y" * 60)).reason
-        assert "longer than 100 bytes" in the_error(self.read(b"x" * 1000)).reason
-
-    def test_it_can_be_named_once_and_must_be_there(self):
-        with pytest.raises(UsageError):
-            read_documents(["-"])
-        with pytest.raises(UsageError):
-            read_documents(["-", "-"], io.BytesIO(b"x"))
-
-    def test_files_may_stand_beside_it(self, tmp_path):
-        write(tmp_path, {"a.txt": "a"})
-
-        assert ids(read_documents([str(tmp_path), "-"], io.BytesIO(b"x"))) == ["a.txt", "stdin"]
 
 
 def test_one_document_is_held_at_a_time(tmp_path):
