@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from kvpacket_store.adapters.adapter import Adapter
+from kvpacket_store.durable import sync
 from kvpacket_store.errors import AdapterError
 
 __all__ = ["load_adapter", "save_adapter"]
@@ -50,14 +51,6 @@ def save_adapter(
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
     tensors = {"header": adapter.header, "trailer": adapter.trailer}
     save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})
-    _sync(scratch)
+    sync(scratch)
     scratch.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

@@ -142,7 +142,7 @@ def _structure(store: Store) -> list[Check]:
             "warning",
             False,
             f"packet {found.packet_key}: {found.reason} ({', '.join(found.document_ids)})",
-            "answers prefill it again by themselves; to put it back, ingest the documents again",
+            "answers prefill it again by themselves; to put it back: kvps verify --deep --repair",
         )
         for found in damage
     ]

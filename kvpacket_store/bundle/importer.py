@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from kvpacket_store.errors import (
     StoreError,
     StoreFullError,
 )
-from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord, PacketStore
+from kvpacket_store.store import DocumentManifest, DocumentWrite, PacketRecord, PacketStore, now_ms
 
 __all__ = ["import_bundle"]
 
@@ -92,7 +91,7 @@ class _Import:
         self._records: dict[str, PacketRecord] = {}
         self._group_bytes = 0
         self._added: set[str] = set()
-        self._started_ms = time.time_ns() // 1_000_000
+        self._started_ms = now_ms()
 
     def take(self, bundle: Bundle, number: int) -> None:
         """Bring one document, or report why not."""

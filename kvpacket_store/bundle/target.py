@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from kvpacket_store.durable import sync
 from kvpacket_store.errors import StoreFullError, UsageError
 
 __all__ = ["new_file"]
@@ -42,7 +43,7 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
             _move(temporary, path, overwrite)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise _as_ours(error, path) from error
 
@@ -60,14 +61,6 @@ def _move(temporary: Path, path: Path, overwrite: bool) -> None:
         else:
             return
     temporary.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_there(path: Path) -> UsageError:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from kvpacket_store.durable import sync
 from kvpacket_store.retrieve.id_map import IdMap
 from kvpacket_store.retrieve.index import PacketIndex
 
@@ -167,12 +168,4 @@ def _replace(path: Path, parts: list[memoryview]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kvpacket_store.durable import sync
 from kvpacket_store.errors import StoreError
 from kvpacket_store.store.database import DATA_FILE
 from kvpacket_store.store.environment import Environment
@@ -50,7 +51,7 @@ def compact_file(environment: Environment) -> None:
             handle.copy(os.fspath(nursery), compact=True)
             copied = nursery / DATA_FILE
             _adopt_owner(copied, folder / DATA_FILE)
-            _sync(copied)
+            sync(copied)
             environment.close_file()
             try:
                 copied.rename(folder / DATA_FILE)
@@ -58,7 +59,7 @@ def compact_file(environment: Environment) -> None:
                 if error.errno == errno.EXDEV:
                     raise _other_file_system(folder) from error
                 raise
-            _sync(folder)
+            sync(folder)
 
 
 def delete_leftovers(folder: Path) -> int:
@@ -135,11 +136,3 @@ def _adopt_owner(copied: Path, original: Path) -> None:
     before, after = original.stat(), copied.stat()
     if (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
         os.chown(copied, before.st_uid, before.st_gid)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,6 @@ from typing import Any
 
 from kvpacket_store.errors import NotFoundError
 from kvpacket_store.store.accounts import settle
-from kvpacket_store.store.catalog import Catalog
 from kvpacket_store.store.document_rows import manifest_row, prepare_documents, size_of_document
 from kvpacket_store.store.documents import (
     delete_document,
@@ -17,6 +16,7 @@ from kvpacket_store.store.documents import (
 )
 from kvpacket_store.store.embedding_shelf import EmbeddingShelf
 from kvpacket_store.store.environment import Environment
+from kvpacket_store.store.listing_shelf import ListingShelf
 from kvpacket_store.store.manifests import (
     DocumentManifest,
     DocumentWrite,
@@ -49,7 +49,7 @@ from kvpacket_store.store.writer import Writer
 __all__ = ["DocumentShelf"]
 
 
-class DocumentShelf(Catalog, EmbeddingShelf):
+class DocumentShelf(ListingShelf, EmbeddingShelf):
     """Documents and their texts, by namespace. A part of `PacketStore`."""
 
     _environment: Environment

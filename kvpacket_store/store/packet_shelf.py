@@ -193,7 +193,7 @@ class PacketShelf:
         """Write packets whose document is still to come, in one synced commit.
 
         A long document need not be in memory at once, and an interrupted ingest finds again what
-        it has made. What no document comes to refer to is for `delete_staged` and `gc`.
+        it has made. What no document comes to refer to is for `gc`.
         ``keep_since_ms`` as in `put_document`.
 
         Raises
@@ -211,22 +211,6 @@ class PacketShelf:
             settle(tx, row)
 
         self._write_packets(action, packets, keep_since_ms)
-
-    def delete_staged(self, namespace: str) -> int:
-        """Delete the packets that no document refers to; return how many. Not during an ingest."""
-
-        def action(tx: Transaction) -> int:
-            row = find_namespace(tx, namespace)
-            if row is None:
-                return 0
-            manifests = tx.scan_sizes(Table.MANIFESTS, prefix=row.id.to_bytes(4, "big"))
-            staged = [key for key, _ in manifests if not tx.count_values(Table.REFERENCES, key)]
-            for key in staged:
-                remove_packet(tx, row, key, is_expected=True)
-            settle(tx, row)
-            return len(staged)
-
-        return self._writer.write(action, frees_space=True)
 
     def put_shared(self, record: PacketRecord) -> None:
         """Write or replace a packet that belongs to the store: an adapter's header, a preamble.

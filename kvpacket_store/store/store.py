@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kvpacket_store.durable import sync
 from kvpacket_store.errors import (
     CorruptRecordError,
     NotFoundError,
@@ -234,11 +235,7 @@ def _move_into_place(nursery: Path, folder: Path) -> None:
             ) from error
         raise
     for changed in (folder, folder.parent):
-        descriptor = os.open(changed, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(changed)
 
 
 def _require_store(folder: Path) -> None:

@@ -26,7 +26,6 @@ ACTIONS = {
     "stage": lambda store: store.stage_packets("n", {C.packet_key: C}),
     "replace": lambda store: store.replace_record("n", make_record("a", 150_000)),
     "share": lambda store: store.put_shared(C),
-    "drop staged": lambda store: store.delete_staged("n"),
     "pin": lambda store: store.pin_document("n", "e"),
 }
 

@@ -41,7 +41,7 @@ class Model:
         """Do operation number i, which is the same in every process."""
         rng = random.Random(i)
         often = [self.put] * 6 + [self.delete] * 2
-        rarely = [self.stage, self.replace, self.drop_staged, self.pin, self.collect, self.compact]
+        rarely = [self.stage, self.replace, self.pin, self.collect, self.compact]
         rng.choice(often + rarely)(i, rng, store)
 
     def put(self, i, rng, store):
@@ -82,11 +82,6 @@ class Model:
         if store:
             store.replace_record("n", make_record(name, num_bytes))
         self.packets[name] = num_bytes
-
-    def drop_staged(self, i, rng, store):
-        if store:
-            store.delete_staged("n")
-        self._let_go(list(self.packets))
 
     def pin(self, i, rng, store):
         if not self.documents:

@@ -42,7 +42,6 @@ COMMITS = {
     "delete": lambda store: store.delete_document("n", "c"),
     "reuse": lambda store: put(store, {"e": {"v": 2 * LARGE, "w": SMALL}}),
     "pin": lambda store: store.pin_document("n", "a"),
-    "drop staged": lambda store: store.delete_staged("n"),
 }
 
 

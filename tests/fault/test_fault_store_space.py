@@ -154,7 +154,7 @@ KILLED = """
 import os, pathlib, sys
 from kvpacket_store.store import PacketStore, compaction
 
-really_sync, really_rename = compaction._sync, pathlib.Path.rename
+really_sync, really_rename = compaction.sync, pathlib.Path.rename
 calls = []
 
 def sync(path):
@@ -170,7 +170,7 @@ def rename(source, target):
     if sys.argv[2] == "after rename":
         os._exit(9)
 
-compaction._sync, pathlib.Path.rename = sync, rename
+compaction.sync, pathlib.Path.rename = sync, rename
 with PacketStore.open(sys.argv[1]) as store:
     store.compact()
 """

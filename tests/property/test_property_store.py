@@ -105,10 +105,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.stage_packets(namespace, records)
         self.staged.setdefault(namespace, set()).update(set(numbers) - used)
 
-    @rule(namespace=namespaces)
-    def delete_staged(self, namespace):
-        staged = self.staged.pop(namespace, set())
-        assert self.store.delete_staged(namespace) == len(staged)
+    @rule()
+    def delete_staged(self):
+        num_staged = sum(map(len, self.staged.values()))
+        self.staged.clear()
+        assert self.store.gc(grace_s=0).deleted_packets == num_staged
 
     @rule(namespace=namespaces, number=st.sampled_from(sorted(RECORDS)))
     def replace(self, namespace, number):

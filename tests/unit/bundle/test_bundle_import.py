@@ -55,7 +55,7 @@ def test_a_forged_record_of_a_long_document_leaves_no_staged_packet(
 
     report = imported(target, reseal(bundle_path, change))
     assert counts(report) == (1, 0, 0, 2)
-    assert target.delete_staged("n") == 0
+    assert target.gc(grace_s=0).deleted_packets == 0
     assert target.stats("n").packets == 0
 
 
@@ -63,7 +63,7 @@ def test_long_documents_are_staged(target, source, bundle_path, monkeypatch, imp
     monkeypatch.setattr("kvpacket_store.bundle.importer._GROUP_BYTES", 60)
     report = imported(target, bundle_path)
     assert (report.added, report.packets_added, report.packets_reused) == (3, 4, 1)
-    assert target.delete_staged("n") == 0
+    assert target.gc(grace_s=0).deleted_packets == 0
     assert target.check(deep=True) == []
 
 

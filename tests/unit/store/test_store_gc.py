@@ -131,7 +131,6 @@ def test_a_spoilt_key_never_stands_for_all_that_it_begins(store, behind_its_back
         found = [damage.reason for damage in opened.check()]
         assert "3 rows of table manifests belong to nothing" in found
         opened.mend()
-        opened.delete_staged("n")
         opened.gc(grace_s=0)
         assert opened.read_record("n", A.packet_key) == A.record
         assert opened.has_shared(make_record("header").packet_key)

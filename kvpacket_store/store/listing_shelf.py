@@ -1,4 +1,4 @@
-"""What a store says of all its documents: pages and counts."""
+"""What a store says of all its documents: pages, counts, names, generations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import every_namespace, find_namespace
 from kvpacket_store.store.reports import DocumentPage
 
-__all__ = ["Catalog"]
+__all__ = ["ListingShelf"]
 
 
-class Catalog:
+class ListingShelf:
     """Documents by namespace, all of them at once. A part of `PacketStore`."""
 
     _environment: Environment
