@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,9 +10,8 @@ from kvpacket_store.errors import CorruptRecordError, UsageError
 from kvpacket_store.types import BitArray
 
 from .checksum import Bytes
-from .frame import Frame, parse_head
-from .registry import LEVELS
-from .streams import load_plane
+from .chunks import load_chunk
+from .frame import Chunk, Frame, block_tokens, chunks_of, parse_head
 from .workers import for_each
 
 __all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk", "view_of"]
@@ -106,19 +104,17 @@ def view_of(record: Bytes) -> memoryview:
         raise UsageError("a record must be contiguous bytes; pass bytes or a memoryview") from None
 
 
-def read_chunk(record: memoryview, frame: Frame, layer: int, side: int, out: BitArray) -> None:
-    """Decode one layer's K (``side`` 0) or V (1) into ``out`` [H, T, D]."""
-    planes = [load_plane(entry, record) for entry in frame.chunk(layer, side)]
-    LEVELS[frame.level].decode_chunk(planes, out)
+def read_chunk(record: memoryview, frame: Frame, chunk: Chunk, out: BitArray) -> None:
+    """Decode one chunk into ``out`` [H, T, D], which has its tokens and no others."""
+    load_chunk(frame.entry(chunk), record, frame.kv_dtype, out)
 
 
 def _read_chunks(record: memoryview, frame: Frame, outs: tuple[BitArray, BitArray]) -> None:
-    def read(chunk: tuple[int, int]) -> None:
-        layer, side = chunk
-        read_chunk(record, frame, layer, side, outs[side][layer])
+    def read(chunk: Chunk) -> None:
+        tokens = block_tokens(frame.shape[2], chunk.block)
+        read_chunk(record, frame, chunk, outs[chunk.side][chunk.layer, :, tokens])
 
-    chunks = itertools.product(range(frame.shape[0]), range(2))
-    for_each(read, chunks, num_bytes=frame.raw_bytes)
+    for_each(read, chunks_of(frame.shape), num_bytes=frame.raw_bytes)
 
 
 def _require_fitting(name: str, out: object, frame: Frame) -> None:

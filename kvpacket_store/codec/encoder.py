@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
 import numpy as np
 
 from kvpacket_store.errors import CodecError, CorruptRecordError, UsageError
 from kvpacket_store.types import BitArray, KVDtype
 
 from .arrays import require_kv_dtype, require_pair
+from .chunks import StoredChunk
 from .decoder import DEFAULT_MAX_BYTES, read_chunk
-from .frame import Frame, head_bytes, pack_head, parse_head
+from .frame import Chunk, Frame, block_tokens, chunks_of, pack_head, parse_head
 from .registry import require_level
 from .scratch import scratch
-from .streams import Stream
 from .workers import for_each
 
 __all__ = ["encode"]
@@ -31,7 +28,8 @@ def encode(
 ) -> bytes:
     """Return a record from which :func:`decode` gives back every bit.
 
-    The record is never longer than the raw bits by more than its head: 48 bytes, and 48 a stream.
+    The record is never longer than the raw bits by more than its head: 48 bytes, and 24 a chunk of
+    256 tokens.
 
     Parameters
     ----------
@@ -59,37 +57,36 @@ def encode(
     >>> len(encode(k, k, kv_dtype="bf16")) < k.nbytes // 50
     True
     """
-    coder = require_level(level)
+    store = require_level(level)
     if pack is not None:
         raise UsageError(f"codec level {level!r} takes no codec pack; leave pack out")
     kv_dtype = require_kv_dtype(kv_dtype)
     require_pair(k, v, kv_dtype, DEFAULT_MAX_BYTES)
-    chunks = list(itertools.product(range(k.shape[0]), range(2)))
-    streams: list[list[Stream]] = [[] for _ in chunks]
+    shape = (k.shape[0], k.shape[1], k.shape[2], k.shape[3])
+    chunks = chunks_of(shape)
+    stored: list[StoredChunk] = [None] * len(chunks)  # type: ignore[list-item]
 
     def write(index: int) -> None:
-        layer, side = chunks[index]
-        chunk = np.ascontiguousarray((k, v)[side][layer], kv_dtype.bits_dtype)
-        streams[index] = coder.encode_chunk(chunk)
+        items = np.ascontiguousarray(_part((k, v), chunks[index]), kv_dtype.bits_dtype)
+        stored[index] = store(items, kv_dtype)
 
     for_each(write, range(len(chunks)), num_bytes=2 * k.nbytes)
-    shape = (k.shape[0], k.shape[1], k.shape[2], k.shape[3])
-    record = _assemble(level, kv_dtype, shape, list(itertools.chain.from_iterable(streams)))
+    record = _assemble(level, kv_dtype, shape, stored)
     _require_equal(record, k, v)
     return record
 
 
+def _part(pair: tuple[BitArray, BitArray], chunk: Chunk) -> BitArray:
+    """Return the items of a chunk [H, T, D]: a view."""
+    side = pair[chunk.side]
+    return side[chunk.layer, :, block_tokens(side.shape[2], chunk.block)]
+
+
 def _assemble(
-    level: str, kv_dtype: KVDtype, shape: tuple[int, int, int, int], streams: list[Stream]
+    level: str, kv_dtype: KVDtype, shape: tuple[int, int, int, int], stored: list[StoredChunk]
 ) -> bytes:
-    lengths = (stream.entry.length for stream in streams)
-    offsets = itertools.accumulate(lengths, initial=head_bytes(len(streams)))
-    entries = tuple(
-        replace(stream.entry, offset=offset)
-        for stream, offset in zip(streams, offsets, strict=False)  # the last offset is the end
-    )
-    head = pack_head(Frame(level, kv_dtype, shape, entries))
-    return b"".join([head, *(stream.data for stream in streams)])
+    frame = Frame(level, kv_dtype, shape, tuple(chunk.entry for chunk in stored))
+    return b"".join([pack_head(frame), *(chunk.data for chunk in stored)])
 
 
 def _require_equal(record: bytes, k: BitArray, v: BitArray) -> None:
@@ -97,17 +94,15 @@ def _require_equal(record: bytes, k: BitArray, v: BitArray) -> None:
     view = memoryview(record)
     frame = parse_head(view)
 
-    def check(chunk: tuple[int, int]) -> None:
-        layer, side = chunk
-        source = (k, v)[side][layer]
+    def check(chunk: Chunk) -> None:
+        source = _part((k, v), chunk)
         decoded = scratch("decoded", source.shape, frame.kv_dtype.bits_dtype)
-        read_chunk(view, frame, layer, side, decoded)
+        read_chunk(view, frame, chunk, decoded)
         if not np.array_equal(decoded, source):
-            raise CodecError(f"layer {layer} decodes to other bits")
+            raise CodecError(f"layer {chunk.layer} decodes to other bits")
 
     try:
-        chunks = itertools.product(range(frame.shape[0]), range(2))
-        for_each(check, chunks, num_bytes=frame.raw_bytes)
+        for_each(check, chunks_of(frame.shape), num_bytes=frame.raw_bytes)
     except CodecError as error:
         raise CorruptRecordError(
             f"what was encoded does not come back ({error}); check this machine's memory, try again"

@@ -1,16 +1,18 @@
-"""What stands on the wire: header, stream table and its checksum. Mirrors ``docs/format.md``.
+"""What stands on the wire: header, chunk table and its checksum. Mirrors ``docs/format.md``.
 
 Bytes → a :class:`Frame` that has been checked against the actual length, field by field, before
-anything is allocated. What the streams hold is not this module's business.
+anything is allocated. What the chunks hold is not this module's business.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvpacket_store.errors import (
     CorruptRecordError,
@@ -21,12 +23,20 @@ from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes, checksum
 
-__all__ = ["FORMAT_VERSION", "Encoding", "Frame", "StreamEntry", "pack_head", "parse_head"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Chunk",
+    "ChunkEntry",
+    "Encoding",
+    "Frame",
+    "pack_head",
+    "parse_head",
+]
 
 FORMAT_VERSION = 1
 MAGIC = b"\x89KVR\r\n\x1a\n"  # not text, and any newline conversion shows
 HEADER = struct.Struct("<8sHBBIIIIIQ")
-ENTRY = struct.Struct("<QQQQQB7s")
+ENTRY = struct.Struct("<QQQ")
 CHECKSUM = struct.Struct("<Q")
 LEVEL_CODES = {"raw": 0, "fast": 1}
 DTYPE_CODES = {
@@ -37,37 +47,48 @@ DTYPE_CODES = {
     KVDtype.FP8_E5M2: 5,
 }
 MAX_LAYERS = 65_535
-MAX_ZSTD_RATIO = 1 << 15  # a zstd block gives at most 128 KiB for 4 bytes: what a length can earn
+MAX_RATIO = 1 << 15  # no zstd block and no rANS body gives more bytes for one: what a length earns
+MAX_LENGTH = (1 << 56) - 1
+BLOCK_TOKENS = 256
 _LEVELS = {code: level for level, code in LEVEL_CODES.items()}
 _DTYPES = {code: kv_dtype for kv_dtype, code in DTYPE_CODES.items()}
 _REFILL = "prefill this packet again from its token ids"
 
 
 class Encoding(enum.IntEnum):
-    """How a stream's bytes become its plane."""
+    """How a chunk's stored bytes become its items."""
 
     RAW = 0
     ZSTD = 1
+    RANS = 2
 
 
 _ENCODINGS = {encoding.value: encoding for encoding in Encoding}
+_ALLOWED = {"raw": (Encoding.RAW,), "fast": tuple(Encoding)}
+
+
+class Chunk(NamedTuple):
+    """Which part of a record: a layer's K (``side`` 0) or V (1), and a block of its tokens."""
+
+    layer: int
+    side: int
+    block: int
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEntry:
-    """One row of the stream table."""
+class ChunkEntry:
+    """One row of the chunk table, and where its bytes begin."""
 
     offset: int
     length: int
-    decoded_length: int
+    encoding: Encoding
     stored_checksum: int
     decoded_checksum: int
-    encoding: Encoding
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A record's header and stream table, checked.
+    """A record's header and chunk table, checked.
 
     Parameters
     ----------
@@ -77,14 +98,14 @@ class Frame:
         What the bit patterns mean.
     shape : tuple of int
         ``(L, H, T, D)`` of K and of V.
-    entries : tuple of StreamEntry
-        By layer, then K before V, then plane.
+    entries : tuple of ChunkEntry
+        By layer, then K before V, then block.
     """
 
     level: str
     kv_dtype: KVDtype
     shape: tuple[int, int, int, int]
-    entries: tuple[StreamEntry, ...]
+    entries: tuple[ChunkEntry, ...]
 
     @property
     def raw_bytes(self) -> int:
@@ -93,25 +114,36 @@ class Frame:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes before the first stream."""
+        """Bytes before the first chunk."""
         return head_bytes(len(self.entries))
 
-    def chunk(self, layer: int, side: int) -> tuple[StreamEntry, ...]:
-        """Return the entries of one layer's K (``side`` 0) or V (1), plane by plane."""
-        num_planes = len(plane_widths(self.level, self.kv_dtype))
-        first = (2 * layer + side) * num_planes
-        return self.entries[first : first + num_planes]
+    def entry(self, chunk: Chunk) -> ChunkEntry:
+        """Return a chunk's row."""
+        blocks = num_blocks(self.shape[2])
+        return self.entries[(2 * chunk.layer + chunk.side) * blocks + chunk.block]
 
 
-def plane_widths(level: str, kv_dtype: KVDtype) -> tuple[int, ...]:
-    """Return bytes a scalar of each plane of a chunk: one whole plane, or one plane a byte."""
-    item_bytes = kv_dtype.itemsize_bytes
-    return (item_bytes,) if level == "raw" else (1,) * item_bytes
+def num_blocks(num_tokens: int) -> int:
+    """Return into how many blocks a layer's tokens are cut: of 256, the last of 128 to 383."""
+    return max((num_tokens + BLOCK_TOKENS // 2) // BLOCK_TOKENS, 1)
 
 
-def head_bytes(num_streams: int) -> int:
+def block_tokens(num_tokens: int, block: int) -> slice:
+    """Return the tokens of a block."""
+    start = block * BLOCK_TOKENS
+    last = block == num_blocks(num_tokens) - 1
+    return slice(start, num_tokens if last else start + BLOCK_TOKENS)
+
+
+def chunks_of(shape: tuple[int, int, int, int]) -> list[Chunk]:
+    """Return all chunks of a record of that shape, in the order of its table."""
+    blocks = range(num_blocks(shape[2]))
+    return [Chunk(*chunk) for chunk in itertools.product(range(shape[0]), range(2), blocks)]
+
+
+def head_bytes(num_chunks: int) -> int:
     """Return the length of header, table and head checksum."""
-    return HEADER.size + ENTRY.size * num_streams + CHECKSUM.size
+    return HEADER.size + ENTRY.size * num_chunks + CHECKSUM.size
 
 
 def pack_head(frame: Frame) -> bytes:
@@ -129,15 +161,8 @@ def pack_head(frame: Frame) -> bytes:
         )
     )
     for entry in frame.entries:
-        head += ENTRY.pack(
-            entry.offset,
-            entry.length,
-            entry.decoded_length,
-            entry.stored_checksum,
-            entry.decoded_checksum,
-            entry.encoding,
-            bytes(7),
-        )
+        code_and_length = entry.encoding << 56 | entry.length
+        head += ENTRY.pack(code_and_length, entry.stored_checksum, entry.decoded_checksum)
     return bytes(head + CHECKSUM.pack(checksum(head)))
 
 
@@ -159,8 +184,8 @@ def parse_head(record: memoryview) -> Frame:
         A checksum, bound or reserved value does not hold.
     """
     _require_ours(record)
-    _, _, level_code, dtype_code, *shape, num_streams, record_bytes = HEADER.unpack_from(record)
-    table_end = HEADER.size + ENTRY.size * num_streams
+    _, _, level_code, dtype_code, *shape, num_chunks, record_bytes = HEADER.unpack_from(record)
+    table_end = HEADER.size + ENTRY.size * num_chunks
     _require_bytes(record, table_end + CHECKSUM.size)
     (head_checksum,) = CHECKSUM.unpack_from(record, table_end)
     if checksum(record[:table_end]) != head_checksum:
@@ -168,14 +193,19 @@ def parse_head(record: memoryview) -> Frame:
     if level_code not in _LEVELS or dtype_code not in _DTYPES:
         raise _newer(f"codec level {level_code} and KV dtype {dtype_code}")
     level, kv_dtype = _LEVELS[level_code], _DTYPES[dtype_code]
-    _require_shape(shape, kv_dtype, num_streams, level)
+    _require_shape(shape, kv_dtype, num_chunks)
     _require_bytes(record, record_bytes)
     if len(record) != record_bytes:
         raise _corrupt(f"{len(record) - record_bytes} bytes follow its end")
-    widths = plane_widths(level, kv_dtype)
-    plane_bytes = [width * math.prod(shape[1:]) for width in widths] * (2 * shape[0])
-    entries = _parse_table(record[HEADER.size : table_end], plane_bytes, record_bytes)
-    return Frame(level, kv_dtype, (shape[0], shape[1], shape[2], shape[3]), entries)
+    sizes = (shape[0], shape[1], shape[2], shape[3])
+    entries = _parse_table(record[HEADER.size : table_end], record_bytes)
+    frame = Frame(level, kv_dtype, sizes, entries)
+    for chunk, entry in zip(chunks_of(sizes), entries, strict=True):
+        tokens = block_tokens(sizes[2], chunk.block)
+        num_items = sizes[1] * (tokens.stop - tokens.start) * sizes[3]
+        if not _is_earned(entry, level, num_items * kv_dtype.itemsize_bytes):
+            raise _corrupt("a chunk declares a length or encoding that it cannot have")
+    return frame
 
 
 def _require_ours(record: memoryview) -> None:
@@ -195,43 +225,36 @@ def _require_bytes(record: Bytes, wanted_bytes: int) -> None:
         )
 
 
-def _require_shape(shape: Sequence[int], kv_dtype: KVDtype, num_streams: int, level: str) -> None:
+def _require_shape(shape: Sequence[int], kv_dtype: KVDtype, num_chunks: int) -> None:
     # zeros count as one: arrays that hold nothing must still be shapes that can be made
     nonzero = math.prod(max(size, 1) for size in shape)
     if shape[0] > MAX_LAYERS or 2 * kv_dtype.itemsize_bytes * nonzero >= 1 << 63:
         raise _corrupt(f"shape {tuple(shape)} cannot be")
-    if num_streams != 2 * shape[0] * len(plane_widths(level, kv_dtype)):
-        raise _corrupt(f"{num_streams} streams for {shape[0]} layers")
+    if num_chunks != 2 * shape[0] * num_blocks(shape[2]):
+        raise _corrupt(f"{num_chunks} chunks for {shape[0]} layers of {shape[2]} tokens")
 
 
-def _parse_table(
-    table: memoryview, plane_bytes: Sequence[int], record_bytes: int
-) -> tuple[StreamEntry, ...]:
+def _parse_table(table: memoryview, record_bytes: int) -> tuple[ChunkEntry, ...]:
     entries = []
-    end = head_bytes(len(plane_bytes))
-    for decoded_length, row in zip(plane_bytes, ENTRY.iter_unpack(table), strict=True):
-        offset, length, decoded, stored_checksum, decoded_checksum, code, reserved = row
+    end = HEADER.size + len(table) + CHECKSUM.size
+    for code_and_length, stored_checksum, decoded_checksum in ENTRY.iter_unpack(table):
+        code, length = code_and_length >> 56, code_and_length & MAX_LENGTH
         if code not in _ENCODINGS:
-            raise _newer(f"stream encoding {code}")
-        entry = StreamEntry(
-            offset, length, decoded, stored_checksum, decoded_checksum, _ENCODINGS[code]
-        )
-        if entry.offset != end or reserved != bytes(7):
-            raise _corrupt("its streams leave a hole, overlap, or use reserved bytes")
-        if entry.decoded_length != decoded_length or not _is_earned(entry):
-            raise _corrupt("a stream declares a length that it cannot have")
-        end += entry.length
-        entries.append(entry)
+            raise _newer(f"chunk encoding {code}")
+        entries.append(ChunkEntry(end, length, _ENCODINGS[code], stored_checksum, decoded_checksum))
+        end += length
     if end != record_bytes:
-        raise _corrupt("its streams do not fill it")
+        raise _corrupt("its chunks do not fill it")
     return tuple(entries)
 
 
-def _is_earned(entry: StreamEntry) -> bool:
+def _is_earned(entry: ChunkEntry, level: str, decoded_bytes: int) -> bool:
+    if entry.encoding not in _ALLOWED[level]:
+        return False
     if entry.encoding is Encoding.RAW:
         same_checksum = entry.stored_checksum == entry.decoded_checksum
-        return same_checksum and entry.length == entry.decoded_length
-    return entry.length < entry.decoded_length <= MAX_ZSTD_RATIO * entry.length
+        return same_checksum and entry.length == decoded_bytes
+    return entry.length < decoded_bytes <= MAX_RATIO * entry.length
 
 
 def _corrupt(reason: str) -> CorruptRecordError:

@@ -8,7 +8,7 @@ from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes
 from .decoder import view_of
-from .frame import parse_head
+from .frame import chunks_of, parse_head
 
 __all__ = ["RecordInfo", "info"]
 
@@ -26,7 +26,7 @@ class RecordInfo:
     shape : tuple of int
         ``(L, H, T, D)`` of K and of V.
     raw_bytes, record_bytes, head_bytes : int
-        K and V decoded; the record; its part before the first stream.
+        K and V decoded; the record; its part before the first chunk.
     k_bytes_by_layer, v_bytes_by_layer : tuple of int
         Stored bytes of K and V, L each. With ``head_bytes`` they sum to ``record_bytes``.
     """
@@ -62,7 +62,7 @@ def info(record: Bytes) -> RecordInfo:
     Raises
     ------
     CorruptRecordError, TruncatedRecordError, UnsupportedFormatError
-        The head does not hold. The streams are not looked at.
+        The head does not hold. The chunks are not looked at.
 
     Examples
     --------
@@ -74,10 +74,9 @@ def info(record: Bytes) -> RecordInfo:
     """
     view = view_of(record)
     frame = parse_head(view)
-    stored = [
-        [sum(entry.length for entry in frame.chunk(layer, side)) for layer in range(frame.shape[0])]
-        for side in range(2)
-    ]
+    stored = [[0] * frame.shape[0], [0] * frame.shape[0]]
+    for chunk, entry in zip(chunks_of(frame.shape), frame.entries, strict=True):
+        stored[chunk.side][chunk.layer] += entry.length
     return RecordInfo(
         level=frame.level,
         kv_dtype=frame.kv_dtype,

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from kvpacket_store.errors import LevelUnavailableError, UsageError
-from kvpacket_store.types import BitArray
+from kvpacket_store.types import BitArray, KVDtype
 
-from . import fast, raw
-from .checksum import Bytes
-from .streams import Stream
+from .chunks import StoredChunk, store_fast, store_raw
 
 __all__ = ["LEVELS", "Level", "require_level"]
 
+Level: TypeAlias = Callable[[BitArray, KVDtype], StoredChunk]
+"""Stores a contiguous chunk [H, T, D]. Every level's chunks are read by their encoding."""
 
-class Level(Protocol):
-    """One chunk (a layer's K or V) ↔ its streams."""
-
-    def encode_chunk(self, chunk: BitArray) -> list[Stream]:
-        """Return the streams of a contiguous chunk [H, T, D]."""
-
-    def decode_chunk(self, planes: Sequence[Bytes], out: BitArray) -> None:
-        """Write the chunk whose planes these are into ``out`` [H, T, D], of any strides."""
-
-
-LEVELS: Mapping[str, Level] = {"raw": raw, "fast": fast}
+LEVELS: Mapping[str, Level] = {"raw": store_raw, "fast": store_fast}
 _NOT_YET = ("linear", "spec")
 
 

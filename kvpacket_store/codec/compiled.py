@@ -1,0 +1,43 @@
+"""numba, where the compiled code may be kept on disk and where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+__all__ = ["compiled", "inlined", "reordering"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile on first call, without the GIL; keep the code beside the source or in a user's cache.
+
+    numba notices a change of the file that a function is in, not of others that it calls into: what
+    calls each other stands in one file.
+    """
+    return _cached(function, {})
+
+
+def reordering(function: _Function) -> _Function:
+    """Like :func:`compiled`, for a function whose sums of floats are exact in any order."""
+    return _cached(function, {"fastmath": {"reassoc", "nsz"}})
+
+
+def inlined(function: _Function) -> _Function:
+    """Make ``function`` part of the compiled functions of its file, callable from nowhere else."""
+    return _jit(function, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+
+def _cached(function: _Function, options: dict[str, Any]) -> _Function:
+    try:
+        return _jit(function, {**options, "cache": True})
+    except RuntimeError:  # neither folder can be written: compile anew in every process
+        return _jit(function, options)
+
+
+def _jit(function: _Function, options: dict[str, Any]) -> _Function:
+    jit: Callable[[_Function], _Function] = numba.njit(nogil=True, error_model="numpy", **options)
+    return jit(function)
