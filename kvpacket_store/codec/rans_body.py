@@ -173,7 +173,7 @@ def _find_sections(
     """Place every section inside the body; what they hold is not looked at."""
     if len(body) < HEAD.size:
         raise _damaged("it is too short")
-    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body)
+    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body.data)
     if base > layout.magnitude_mask >> 1 or delta_bits > 8 or zero_bits > layout.low_bits:
         raise _damaged("it uses reserved values")
     heads = HEAD.size + -(-num_channels * (SHAPE_BITS + delta_bits) // 8)

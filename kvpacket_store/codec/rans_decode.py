@@ -28,7 +28,8 @@ def read_channels(said: Any, base: int, width: int, layout: Any, channels: Any) 
     """Unpack what is said of every channel, in ``width`` bits each; False if pad bits are set."""
     tables, tops, flips = channels
     _, magnitude_mask = layout
-    at, held, num_held = 0, 0, 0
+    at, num_held = 0, 0
+    held: Any = 0
     for channel in range(len(tables)):
         while num_held < width:
             held |= np.int64(said[at]) << num_held
@@ -39,14 +40,15 @@ def read_channels(said: Any, base: int, width: int, layout: Any, channels: Any) 
         tops[channel] = (2 * (base + (value >> 5)) + 1) & magnitude_mask
         held >>= width
         num_held -= width
-    return held == 0
+    return bool(held == 0)
 
 
 @compiled
 def read_lanes(heads: Any, stored: Any, lanes: Any, ends: Any) -> bool:
     """Read states, lengths and words; False if a state or the sum of the lengths cannot be."""
     states, places, words = lanes
-    num_lanes, end = len(states), 0
+    num_lanes = len(states)
+    end: Any = 0
     for lane in range(num_lanes):
         at = 4 * lane
         state = np.int64(heads[at]) | np.int64(heads[at + 1]) << 8
@@ -61,7 +63,7 @@ def read_lanes(heads: Any, stored: Any, lanes: Any, ends: Any) -> bool:
     for i in range(num_words):
         words[i] = np.int64(stored[2 * i]) | np.int64(stored[2 * i + 1]) << 8
     words[num_words:] = 0
-    return end == num_words
+    return bool(end == num_words)
 
 
 @inlined

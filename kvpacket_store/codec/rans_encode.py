@@ -68,8 +68,8 @@ def center(
             if 100 * above > 3 * num_counted:
                 break
             distance += 1
-        top = np.int64(highest[channel])
-        usual[channel] = max(top - distance, 0) >> 1
+        top: Any = np.int64(highest[channel])
+        usual[channel] = (top - distance if top > distance else 0) >> 1
         flip = 1 if 2 * negative > num_counted else 0
         flips[channel] = flip
         for i in range(64):

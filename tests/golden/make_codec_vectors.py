@@ -22,13 +22,30 @@ CORRUPT, TRUNCATED, UNSUPPORTED = (
     "TruncatedRecordError",
     "UnsupportedFormatError",
 )
-HEADER_BYTES, ROW_BYTES = 40, 48
-ZEROS = bytes(2 * 40 * 16)  # a plane of the record that is operated on
-ROW = {"offset": 0, "length": 8, "decoded_length": 16, "stored": 24, "decoded": 32}
+HEADER_BYTES, ROW_BYTES = 40, 24
+ZEROS = bytes(2 * 2 * 40 * 16)  # the items of a chunk of the record that is operated on
+ENCODING, STORED, DECODED = 7, 8, 16  # offsets in a row; the length is at 0
+
+
+RAW_TOO = ("bf16_gaussian", "bf16_random_bits", "bf16_no_tokens", "bf16_no_layers", "bf16_one")
+RAW_TOO += ("fp16_gaussian", "fp32_gaussian", "fp8_e4m3", "fp8_e5m2", "bf16_two_blocks")
 
 
 def bf16(values):
     return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def fp8_e5m2(values):
+    return (values.astype(np.float16).view(np.uint16) >> 8).astype(np.uint8)
+
+
+def outliers(bits):
+    """Zeros, infinities, NaNs of any payload and denormals among ordinary values."""
+    strange = np.array([0, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 1, 0x807F], np.uint16)
+    bits = bits.copy()
+    replaced = bits.reshape(-1)[::50]
+    replaced[:] = np.resize(strange, len(replaced))
+    return bits
 
 
 def gaussian(shape, seed):
@@ -53,25 +70,38 @@ def valid_vectors():
         "bf16_one": ("bf16", np.full((1, 1, 1, 1), 0xFFC1, np.uint16)),
         "fp16_gaussian": ("fp16", gaussian((1, 2, 40, 16), 3).astype(np.float16).view(np.uint16)),
         "fp32_gaussian": ("fp32", gaussian((1, 2, 20, 16), 4).astype(np.float32).view(np.uint32)),
+        "fp32_of_bf16": ("fp32", bf16(gaussian((1, 2, 40, 16), 6)).astype(np.uint32) << 16),
         "fp8_e4m3": ("fp8_e4m3", rng.integers(0, 90, (1, 2, 40, 16), dtype=np.uint8)),
         "fp8_e5m2": ("fp8_e5m2", rng.integers(0, 256, (1, 1, 16, 16), dtype=np.uint8)),
+        "fp8_e5m2_gaussian": ("fp8_e5m2", fp8_e5m2(gaussian((1, 2, 100, 16), 7))),
+        "bf16_two_blocks": ("bf16", bf16(gaussian((2, 1, 384, 3), 8))),
+        "bf16_one_long_block": ("bf16", bf16(gaussian((1, 1, 383, 5), 9))),
+        "bf16_odd_channels": ("bf16", bf16(gaussian((1, 3, 150, 13), 10))),
+        "bf16_escapes": ("bf16", outliers(bf16(gaussian((1, 1, 200, 8), 11)))),
+        "bf16_far_apart": (
+            "bf16",
+            bf16(gaussian((1, 1, 130, 8), 12) * 2.0 ** np.arange(-60, 60, 15)),
+        ),
     }
     for name, (kv_dtype, k) in arrays.items():
         v = np.roll(k, 1)
         for level in ("raw", "fast"):
-            if not (level == "raw" and name == "bf16_every_pattern"):  # 256 KiB of what fast covers
+            if level == "fast" or name in RAW_TOO:
                 yield f"{level}_{name}", encode(k, v, kv_dtype=kv_dtype, level=level), k, v
 
 
 def invalid_vectors():
-    """Yield (name, record, error). Every head checksum is right unless it is what is wrong."""
+    """Yield (name, record, error). Every checksum is right unless it is what is wrong."""
     k = bf16(gaussian((1, 2, 40, 16), 5))
     fast = encode(k, np.roll(k, 1), kv_dtype=KVDtype.BF16, level="fast")
     raw = encode(k[:, :, :3], k[:, :, 1:4], kv_dtype=KVDtype.BF16, level="raw")
     yield from _cut_and_foreign(fast)
     yield from _bad_headers(raw)
-    yield from _bad_rows(raw)
+    yield from _bad_rows(raw, fast)
     yield from _bad_zstd(fast)
+    strange = outliers(bf16(gaussian((1, 2, 200, 16), 14)))
+    strange = encode(strange, strange, kv_dtype=KVDtype.BF16, level="fast")
+    yield from _bad_rans(strange)
 
 
 def _cut_and_foreign(fast):
@@ -79,7 +109,7 @@ def _cut_and_foreign(fast):
     yield "cut_in_magic", fast[:5], TRUNCATED
     yield "cut_in_header", fast[:39], TRUNCATED
     yield "cut_in_table", fast[:100], TRUNCATED
-    yield "cut_in_last_stream", fast[:-1], TRUNCATED
+    yield "cut_in_last_chunk", fast[:-1], TRUNCATED
     yield "junk_after_end", fast + b"\0", CORRUPT
     yield "foreign_magic", b"PK\3\4" + fast[4:], UNSUPPORTED
     yield "newline_converted", fast.replace(b"\r\n", b"\n", 1), UNSUPPORTED
@@ -93,61 +123,136 @@ def _bad_headers(raw):
     yield "level_255", _with(raw, 10, "B", 255), UNSUPPORTED
     yield "dtype_0", _with(raw, 11, "B", 0), UNSUPPORTED
     yield "dtype_6", _with(raw, 11, "B", 6), UNSUPPORTED
-    yield "more_layers_than_streams", _with(raw, 12, "<I", 2), CORRUPT
+    yield "more_layers_than_chunks", _with(raw, 12, "<I", 2), CORRUPT
     yield "absurd_tokens", _with(raw, 20, "<I", 2**32 - 1), CORRUPT
     yield "absurd_shape", _with(raw, 16, "<III", 2**32 - 1, 2**32 - 1, 2**32 - 1), CORRUPT
-    yield "absurd_streams", _with(raw, 28, "<I", 2**32 - 1, rehash=False), TRUNCATED
+    yield "absurd_chunks", _with(raw, 28, "<I", 2**32 - 1, rehash=False), TRUNCATED
     yield "absurd_record_length", _with(raw, 32, "<Q", 2**64 - 1), TRUNCATED
     yield "short_record_length", _with(raw, 32, "<Q", len(raw) - 1), CORRUPT
     no_tokens = encode(*np.zeros((2, 1, 1, 0, 4), np.uint16), kv_dtype="bf16")
     yield "absurd_empty_shape", _with(no_tokens, 16, "<I", 2**32 - 1, at2=(24, 2**32 - 1)), CORRUPT
     no_layers = encode(*np.zeros((2, 0, 1, 1, 4), np.uint16), kv_dtype="bf16")
-    yield "layers_without_streams", _with(no_layers, 12, "<I", 65_536), CORRUPT
+    yield "layers_without_chunks", _with(no_layers, 12, "<I", 65_536), CORRUPT
 
 
-def _bad_rows(raw):
+def _bad_rows(raw, fast):
     end = len(raw)
-    yield "streams_do_not_fill", _with(raw + b"\0", 32, "<Q", end + 1), CORRUPT
-    yield "reserved_in_row", _with_row(raw, 1, 47, "B", 1), CORRUPT
-    yield "encoding_2", _with_row(raw, 1, 40, "B", 2), UNSUPPORTED
-    yield "hole", _with_row(raw, 1, ROW["offset"], "<Q", end - 191), CORRUPT
-    yield "overlap", _with_row(raw, 1, ROW["offset"], "<Q", end - 193), CORRUPT
-    yield "offset_wraps", _with_row(raw, 1, ROW["offset"], "<Q", 2**64 - 1), CORRUPT
-    yield "raw_shorter_than_plane", _with_row(raw, 1, ROW["length"], "<Q", 191), CORRUPT
-    yield "absurd_length", _with_row(raw, 0, ROW["length"], "<Q", 2**63), CORRUPT
-    yield "decoded_length", _with_row(raw, 0, ROW["decoded_length"], "<Q", 2**40), CORRUPT
-    yield "raw_checksums_differ", _with_row(raw, 0, ROW["decoded"], "<Q", 1), CORRUPT
-    yield "stored_checksum", _with_row(raw, 0, ROW["stored"], "<QQ", 1, 1), CORRUPT
+    yield "more_tokens_than_chunks", _with(raw, 20, "<I", 384), CORRUPT
+    yield "chunks_do_not_fill", _with(raw + b"\0", 32, "<Q", end + 1), CORRUPT
+    yield "encoding_3", _with_row(raw, 1, ENCODING, "B", 3), UNSUPPORTED
+    yield "encoding_255", _with_row(raw, 1, ENCODING, "B", 255), UNSUPPORTED
+    yield "zstd_in_level_raw", _with(_replace_chunk(fast, _zstd(ZEROS)), 10, "B", 0), CORRUPT
+    yield "rans_in_level_raw", _with(fast, 10, "B", 0), CORRUPT
+    yield "raw_shorter_than_items", _with_row(raw, 1, 0, "<I", 191), CORRUPT
+    yield "absurd_length", _with_row(raw, 0, 0, "<I", 2**32 - 1), CORRUPT
+    lengths = struct.unpack_from("<I", raw, 40)[0]
+    swapped = _with_row(_with_row(raw, 0, 0, "<I", lengths - 1), 1, 0, "<I", lengths + 1)
+    yield "raw_lengths_shifted", swapped, CORRUPT
+    yield "raw_checksums_differ", _with_row(raw, 0, DECODED, "<Q", 1), CORRUPT
+    yield "stored_checksum", _with_row(raw, 0, STORED, "<QQ", 1, 1), CORRUPT
+    yield "rans_no_bytes", _replace_chunk(fast, b"", encoding=2), CORRUPT
+
+
+def _zstd(data, **options):
+    return zstandard.ZstdCompressor(level=1, **options).compress(data)
 
 
 def _bad_zstd(fast):
-    good = zstandard.ZstdCompressor(level=1).compress(ZEROS)
-    decode(_replace_stream(fast, good))  # the surgery itself is sound
-    yield "zstd_other_plane", _replace_stream(fast, good, plane=b"another"), CORRUPT
-    yield "zstd_no_frame", _replace_stream(fast, b"\x28\xb5\x2f\xfd" + bytes(40)), CORRUPT
-    yield "zstd_not_zstd", _replace_stream(fast, bytes(range(40))), CORRUPT
-    yield "zstd_bytes_after_frame", _replace_stream(fast, good + b"\0"), CORRUPT
-    yield "zstd_two_frames", _replace_stream(fast, good + good), CORRUPT
+    good = _zstd(ZEROS)
+    decode(_replace_chunk(fast, good))  # the surgery itself is sound
+    yield "zstd_other_items", _replace_chunk(fast, good, items=b"another"), CORRUPT
+    yield "zstd_no_frame", _replace_chunk(fast, b"\x28\xb5\x2f\xfd" + bytes(40)), CORRUPT
+    yield "zstd_not_zstd", _replace_chunk(fast, bytes(range(40))), CORRUPT
+    yield "zstd_bytes_after_frame", _replace_chunk(fast, good + b"\0"), CORRUPT
+    yield "zstd_two_frames", _replace_chunk(fast, good + good), CORRUPT
     skippable = struct.pack("<II", 0x184D2A50, 4) + b"four"
-    yield "zstd_skippable_frame_after", _replace_stream(fast, good + skippable), CORRUPT
-    yield "zstd_cut", _replace_stream(fast, good[:-1]), CORRUPT
-    undeclared = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(ZEROS)
-    yield "zstd_undeclared_size", _replace_stream(fast, undeclared), CORRUPT
+    yield "zstd_skippable_frame_after", _replace_chunk(fast, good + skippable), CORRUPT
+    yield "zstd_cut", _replace_chunk(fast, good[:-1]), CORRUPT
+    undeclared = _zstd(ZEROS, write_content_size=False)
+    yield "zstd_undeclared_size", _replace_chunk(fast, undeclared), CORRUPT
     terabyte = bytes.fromhex("28b52ffd e0 0000000000010000") + bytes.fromhex("030000")
-    yield "zstd_declares_terabyte", _replace_stream(fast, terabyte), CORRUPT
+    yield "zstd_declares_terabyte", _replace_chunk(fast, terabyte), CORRUPT
     dictionary = zstandard.ZstdCompressionDict(ZEROS[:64] + bytes(range(200)) * 4)
     with_id = bytearray(zstandard.ZstdCompressor(dict_data=dictionary).compress(ZEROS))
     with_id[4] |= 1  # a dictionary id of one byte follows
     with_id.insert(5, 7)
-    yield "zstd_dictionary", _replace_stream(fast, bytes(with_id)), CORRUPT
-    yield "zstd_longer_than_plane", _replace_stream(fast, ZEROS), CORRUPT
+    yield "zstd_dictionary", _replace_chunk(fast, bytes(with_id)), CORRUPT
+    yield "zstd_longer_than_items", _replace_chunk(fast, ZEROS), CORRUPT
     yield "zstd_beyond_ratio", _beyond_ratio(), CORRUPT
 
 
 def _beyond_ratio():
-    """A stream of 5 bytes for a plane of 5 * 32,768 + 1, every other number in agreement."""
-    record = encode(*np.zeros((2, 1, 1, 163_841, 1), np.uint8), kv_dtype="fp8_e4m3")
-    return _replace_stream(record, b"\x28\xb5\x2f\xfd\xe0")
+    """A chunk of 5 bytes for 5 * 32,768 + 1 items, every other number in agreement."""
+    record = encode(*np.zeros((2, 1, 1, 1, 163_841), np.uint8), kv_dtype="fp8_e4m3")
+    return _replace_chunk(record, b"\x28\xb5\x2f\xfd\xe0")
+
+
+def _first_body(record):
+    begin = HEADER_BYTES + ROW_BYTES * struct.unpack_from("<I", record, 28)[0] + 8
+    return record[begin : begin + struct.unpack_from("<I", record, HEADER_BYTES)[0]]
+
+
+def _with_body(record, body):
+    return _replace_chunk(record, bytes(body), encoding=2, items=None)
+
+
+def _body_changed(record, at, fmt, *values):
+    body = bytearray(_first_body(record))
+    struct.pack_into(fmt, body, at, *values)
+    return _with_body(record, body)
+
+
+def _bad_rans(fast):
+    """Operations on the first chunk, of 32 channels and 2 * 200 * 16 items."""
+    body = _first_body(fast)
+    decode(_with_body(fast, body))  # the surgery itself is sound
+    yield "rans_seven_bytes", _with_body(fast, body[:7]), CORRUPT
+    yield "rans_head_only", _with_body(fast, body[:8]), CORRUPT
+    yield "rans_delta_bits_9", _body_changed(fast, 1, "B", 9), CORRUPT
+    yield "rans_zero_bits_7", _body_changed(fast, 2, "B", 7), CORRUPT
+    yield "rans_zero_bits_1", _body_changed(fast, 2, "B", 1), CORRUPT
+    yield "rans_reserved", _body_changed(fast, 3, "B", 1), CORRUPT
+    yield "rans_absurd_escapes", _body_changed(fast, 4, "<I", 2**32 - 1), CORRUPT
+    yield "rans_other_channel", _body_changed(fast, 8, "B", body[8] ^ 1), CORRUPT
+    yield "rans_other_low_bits", _body_changed(fast, len(body) - 1, "B", body[-1] ^ 1), CORRUPT
+    yield "rans_one_byte_more", _with_body(fast, body + b"\0"), CORRUPT
+    yield "rans_two_bytes_more", _with_body(fast, body + b"\0\0"), CORRUPT
+    yield "rans_one_byte_fewer", _with_body(fast, body[:-1]), CORRUPT
+    yield from _bad_lanes(fast, body)
+    yield from _bad_escapes(fast, body)
+    yield from _bad_channels()
+
+
+def _bad_lanes(fast, body):
+    states = 8 + 32 * (5 + body[1]) // 8
+    lengths, words = states + 128, states + 192
+    first, second = struct.unpack_from("<HH", body, lengths)
+    yield "rans_state_below_bound", _body_changed(fast, states, "<I", 65_535), CORRUPT
+    yield "rans_other_state", _body_changed(fast, states, "<I", 65_536), CORRUPT
+    shifted = _body_changed(fast, lengths, "<HH", first + 1, second - 1)
+    yield "rans_lane_lengths_shifted", shifted, CORRUPT
+    yield "rans_lanes_do_not_fill", _body_changed(fast, lengths, "<H", first + 1), CORRUPT
+    yield "rans_absurd_lane_length", _body_changed(fast, lengths, "<H", 65_535), CORRUPT
+    yield "rans_other_word", _body_changed(fast, words, "<H", 12_345), CORRUPT
+
+
+def _bad_escapes(fast, body):
+    (num_escapes,) = struct.unpack_from("<I", body, 4)
+    at = len(body) - 2 * 200 * 16 * 6 // 8 - 2 * num_escapes
+    more = body[:4] + struct.pack("<I", num_escapes + 1) + body[8:at] + b"\0\0" + body[at:]
+    yield "rans_one_escape_more", _with_body(fast, more), CORRUPT
+    fewer = body[:4] + struct.pack("<I", num_escapes - 1) + body[8:at] + body[at + 2 :]
+    yield "rans_one_escape_fewer", _with_body(fast, fewer), CORRUPT
+    yield "rans_escape_over_nine_bits", _body_changed(fast, at, "<H", 512), CORRUPT
+
+
+def _bad_channels():
+    bits = fp8_e5m2(gaussian((1, 1, 200, 7), 13))
+    fp8 = encode(bits, bits, kv_dtype="fp8_e5m2")
+    body = _first_body(fp8)
+    last = 8 + (7 * (5 + body[1]) + 7) // 8 - 1
+    yield "rans_pad_bits", _body_changed(fp8, last, "B", body[last] | 0x80), CORRUPT
+    yield "rans_base_over_exponents", _body_changed(fp8, 0, "B", 32), CORRUPT
 
 
 def _with(record, offset, fmt, *values, rehash=True, at2=None):
@@ -168,20 +273,20 @@ def _rehashed(record):
     return bytes(record)
 
 
-def _replace_stream(record, data, plane=ZEROS):
-    """Put `data` in place of the first stream, as zstd, and make offsets and checksums right."""
-    num_streams = struct.unpack_from("<I", record, 28)[0]
+def _replace_chunk(record, data, encoding=1, items=ZEROS):
+    """Put `data` in place of the first chunk, and make lengths and checksums right.
+
+    Where `items` is None the checksum of the items stays.
+    """
+    num_chunks = struct.unpack_from("<I", record, 28)[0]
     changed = bytearray(record)
-    offset, length = struct.unpack_from("<QQ", changed, HEADER_BYTES)
-    changed[offset : offset + length] = data
-    struct.pack_into("<Q", changed, HEADER_BYTES + ROW["length"], len(data))
-    struct.pack_into("<Q", changed, HEADER_BYTES + ROW["stored"], xxhash.xxh3_64_intdigest(data))
-    struct.pack_into("<Q", changed, HEADER_BYTES + ROW["decoded"], xxhash.xxh3_64_intdigest(plane))
-    struct.pack_into("<B", changed, HEADER_BYTES + 40, 1)
-    for index in range(1, num_streams):
-        at = HEADER_BYTES + ROW_BYTES * index
-        (later,) = struct.unpack_from("<Q", changed, at)
-        struct.pack_into("<Q", changed, at, later + len(data) - length)
+    begin = HEADER_BYTES + ROW_BYTES * num_chunks + 8
+    (length,) = struct.unpack_from("<I", changed, HEADER_BYTES)
+    changed[begin : begin + length] = data
+    struct.pack_into("<IHBB", changed, HEADER_BYTES, len(data), 0, 0, encoding)
+    struct.pack_into("<Q", changed, HEADER_BYTES + STORED, xxhash.xxh3_64_intdigest(data))
+    if items is not None:
+        struct.pack_into("<Q", changed, HEADER_BYTES + DECODED, xxhash.xxh3_64_intdigest(items))
     struct.pack_into("<Q", changed, 32, len(changed))
     return _rehashed(changed)
 

@@ -4,6 +4,7 @@
 """
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
@@ -13,6 +14,9 @@ MAGIC = bytes.fromhex("894B56520D0A1A0A")
 LEVELS = {0: "raw", 1: "fast"}
 DTYPES = {1: "bf16", 2: "fp16", 3: "fp32", 4: "fp8_e4m3", 5: "fp8_e5m2"}
 ITEM_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8_e4m3": 1, "fp8_e5m2": 1}
+MAGNITUDE_BITS = {"bf16": 9, "fp16": 6, "fp32": 9, "fp8_e4m3": 5, "fp8_e5m2": 6}
+LOW_BITS = {"bf16": 6, "fp16": 9, "fp32": 22, "fp8_e4m3": 2, "fp8_e5m2": 1}
+RAW, ZSTD, RANS = 0, 1, 2
 CORRUPT, TRUNCATED, UNSUPPORTED = (
     "CorruptRecordError",
     "TruncatedRecordError",
@@ -27,11 +31,9 @@ class RefusedError(Exception):
 class Row(NamedTuple):
     offset: int
     length: int
-    decoded_length: int
+    encoding: int
     stored_checksum: int
     decoded_checksum: int
-    encoding: int
-    reserved: int
 
 
 def refuse_if(condition, error):
@@ -44,102 +46,221 @@ def number(data, offset, bits):
 
 
 def decode(record, max_bytes=8 << 30):
-    level, dtype, shape, rows = read_head(record)
-    item_bytes = ITEM_BYTES[dtype]
-    refuse_if(2 * math.prod(shape) * item_bytes > max_bytes, CORRUPT)
-    num_planes = 1 if level == "raw" else item_bytes
-    k, v = b"", b""
-    planes = [read_stream(record, row) for row in rows]
-    for layer in range(shape[0]):
-        first = 2 * layer * num_planes
-        k += join_planes(level, item_bytes, planes[first : first + num_planes])
-        v += join_planes(level, item_bytes, planes[first + num_planes : first + 2 * num_planes])
-    return dtype, tuple(shape), k, v
+    dtype, shape, rows = read_head(record)
+    refuse_if(2 * math.prod(shape) * ITEM_BYTES[dtype] > max_bytes, CORRUPT)
+    sides = [[], []]
+    blocks = block_sizes(shape[2])
+    rows = iter(rows)
+    for _ in range(shape[0]):
+        for side in sides:
+            chunks = [read_chunk(record, next(rows), dtype, shape, size) for size in blocks]
+            side.append(join_blocks(chunks, blocks, shape, ITEM_BYTES[dtype]))
+    return dtype, tuple(shape), b"".join(sides[0]), b"".join(sides[1])
+
+
+def block_sizes(num_tokens):
+    """§3."""
+    num_blocks = max((num_tokens + 128) // 256, 1)
+    return [256] * (num_blocks - 1) + [num_tokens - 256 * (num_blocks - 1)]
+
+
+def join_blocks(chunks, blocks, shape, item_bytes):
+    """Every chunk is [H, tokens, D]; the whole is [H, T, D]."""
+    row_bytes = shape[3] * item_bytes
+    joined = b""
+    for head in range(shape[1]):
+        for chunk, tokens in zip(chunks, blocks, strict=True):
+            joined += chunk[head * tokens * row_bytes : (head + 1) * tokens * row_bytes]
+    return joined
 
 
 def read_head(record):
-    """§2 and §3, in the order of §6."""
+    """§2 and §3, in the order of §7."""
     refuse_if(record[:8] != MAGIC[: len(record)], UNSUPPORTED)
     refuse_if(len(record) < 40, TRUNCATED)
     refuse_if(number(record, 8, 16) != 1, UNSUPPORTED)
-    num_streams = number(record, 28, 32)
-    table_end = 40 + 48 * num_streams
+    num_chunks = number(record, 28, 32)
+    table_end = 40 + 24 * num_chunks
     refuse_if(len(record) < table_end + 8, TRUNCATED)
     refuse_if(xxh3(record[:table_end]) != number(record, table_end, 64), CORRUPT)
     level, dtype = LEVELS.get(record[10]), DTYPES.get(record[11])
     refuse_if(level is None or dtype is None, UNSUPPORTED)
     shape = [number(record, offset, 32) for offset in (12, 16, 20, 24)]
-    item_bytes = ITEM_BYTES[dtype]
-    refuse_if(2 * math.prod(max(size, 1) for size in shape) * item_bytes >= 2**63, CORRUPT)
+    nonzero = math.prod(max(size, 1) for size in shape)
+    refuse_if(2 * nonzero * ITEM_BYTES[dtype] >= 2**63, CORRUPT)
     refuse_if(shape[0] > 65535, CORRUPT)
-    plane_widths = [item_bytes] if level == "raw" else [1] * item_bytes
-    refuse_if(num_streams != 2 * shape[0] * len(plane_widths), CORRUPT)
+    refuse_if(num_chunks != 2 * shape[0] * max((shape[2] + 128) // 256, 1), CORRUPT)
     record_length = number(record, 32, 64)
     refuse_if(len(record) < record_length, TRUNCATED)
     refuse_if(len(record) > record_length, CORRUPT)
-    return level, dtype, shape, read_table(record, shape, plane_widths)
+    return dtype, shape, read_table(record, num_chunks, level, dtype, shape)
 
 
-def read_table(record, shape, plane_widths):
-    rows = []
-    expected_offset = 48 + 48 * 2 * shape[0] * len(plane_widths)
-    for index in range(2 * shape[0] * len(plane_widths)):
-        at = 40 + 48 * index
+def read_table(record, num_chunks, level, dtype, shape):
+    rows, offset = [], 48 + 24 * num_chunks
+    for index in range(num_chunks):
+        at = 40 + 24 * index
         row = Row(
-            *(number(record, at + offset, 64) for offset in (0, 8, 16, 24, 32)),
-            number(record, at + 40, 8),
-            number(record, at + 41, 56),
+            offset,
+            number(record, at, 56),
+            record[at + 7],
+            number(record, at + 8, 64),
+            number(record, at + 16, 64),
         )
-        width = plane_widths[index % len(plane_widths)]
-        check_row(row, expected_offset, math.prod(shape[1:]) * width)
-        expected_offset += row.length
+        refuse_if(row.encoding > RANS, UNSUPPORTED)
+        offset += row.length
         rows.append(row)
-    refuse_if(expected_offset != len(record), CORRUPT)
+    refuse_if(offset != len(record), CORRUPT)
+    blocks = block_sizes(shape[2])
+    for index, row in enumerate(rows):
+        tokens = blocks[index % len(blocks)]
+        check_row(row, level, shape[1] * tokens * shape[3] * ITEM_BYTES[dtype])
     return rows
 
 
-def check_row(row, expected_offset, plane_bytes):
-    refuse_if(row.encoding not in (0, 1), UNSUPPORTED)
-    refuse_if(row.offset != expected_offset or row.reserved != 0, CORRUPT)
-    refuse_if(row.decoded_length != plane_bytes, CORRUPT)
-    if row.encoding == 0:
-        refuse_if(row.length != row.decoded_length, CORRUPT)
+def check_row(row, level, decoded_length):
+    """§3 and §4."""
+    refuse_if(level == "raw" and row.encoding != RAW, CORRUPT)
+    if row.encoding == RAW:
+        refuse_if(row.length != decoded_length, CORRUPT)
         refuse_if(row.stored_checksum != row.decoded_checksum, CORRUPT)
     else:
-        refuse_if(row.length >= row.decoded_length, CORRUPT)
-        refuse_if(row.decoded_length > 32768 * row.length, CORRUPT)
+        refuse_if(row.length >= decoded_length, CORRUPT)
+        refuse_if(decoded_length > 32768 * row.length, CORRUPT)
 
 
-def read_stream(record, row):
+def read_chunk(record, row, dtype, shape, num_tokens):
     """§4."""
     stored = record[row.offset : row.offset + row.length]
     refuse_if(xxh3(stored) != row.stored_checksum, CORRUPT)
-    plane = stored if row.encoding == 0 else unzstd(stored, row.decoded_length)
-    refuse_if(len(plane) != row.decoded_length or xxh3(plane) != row.decoded_checksum, CORRUPT)
-    return plane
+    items = stored
+    if row.encoding == ZSTD:
+        items = unzstd(stored, shape[1] * num_tokens * shape[3] * ITEM_BYTES[dtype])
+    elif row.encoding == RANS:
+        items = unrans(stored, dtype, shape[1], num_tokens, shape[3])
+    refuse_if(xxh3(items) != row.decoded_checksum, CORRUPT)
+    return items
 
 
 def unzstd(stored, decoded_length):
     try:
         refuse_if(zstandard.frame_content_size(stored) != decoded_length, CORRUPT)
-        return zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
+        items = zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
+        refuse_if(len(items) != decoded_length, CORRUPT)
+        return items
     except zstandard.ZstdError:
         raise RefusedError(CORRUPT) from None
 
 
-def join_planes(level, item_bytes, planes):
+def unrans(body, dtype, num_heads, num_tokens, head_dim):
     """§5."""
-    if level == "raw" or item_bytes == 1:
-        return planes[0]
-    chunk = bytearray()
-    below = 8 * item_bytes - 9  # bits under the nine that were rotated
-    for byte_by_plane in zip(*planes, strict=True):
-        rotated = int.from_bytes(bytes(byte_by_plane), "big")
-        nine, rest = rotated >> below, rotated & ((1 << below) - 1)
-        nine = (nine >> 1) | ((nine & 1) << 8)
-        chunk += ((nine << below) | rest).to_bytes(item_bytes, "little")
-    return bytes(chunk)
+    num_magnitude_bits, num_low_bits = MAGNITUDE_BITS[dtype], LOW_BITS[dtype]
+    refuse_if(len(body) < 8, CORRUPT)
+    base, delta_bits, zero_bits, reserved = body[:4]
+    num_escapes = number(body, 4, 32)
+    refuse_if(base >= 1 << (num_magnitude_bits - 1), CORRUPT)
+    refuse_if(delta_bits > 8 or zero_bits > num_low_bits or reserved != 0, CORRUPT)
+    refuse_if(2 * num_escapes > len(body), CORRUPT)
+    num_channels = num_heads * head_dim
+    num_items = num_channels * num_tokens
+    take = Sections(body, 8)
+    said = take(-(-num_channels * (5 + delta_bits) // 8))
+    lanes = read_lanes(take, min(32, num_channels))
+    escapes = [number(take(2), 0, 16) for _ in range(num_escapes)][::-1]
+    low = read_low_bits(take, num_items, zero_bits, num_low_bits - zero_bits)
+    refuse_if(take.at != len(body), CORRUPT)
+    channels = read_channels(said, num_channels, base, delta_bits, num_magnitude_bits)
+    symbols = [unlane(*lane, num_tokens, channels[i::32]) for i, lane in enumerate(lanes)]
+    items = bytearray()
+    for i in range(num_items):
+        head, token, d = i // (num_tokens * head_dim), i // head_dim % num_tokens, i % head_dim
+        channel = head * head_dim + d
+        _, flip, top = channels[channel]
+        symbol = symbols[channel % 32][channel // 32 * num_tokens + token]
+        magnitude = (top - (symbol & 31)) % (1 << num_magnitude_bits)
+        if symbol & 31 == 31:
+            refuse_if(not escapes, CORRUPT)
+            magnitude = escapes.pop()
+            refuse_if(magnitude >= 1 << num_magnitude_bits, CORRUPT)
+        high = ((symbol >> 5) ^ flip) << num_magnitude_bits | magnitude
+        items += (high << num_low_bits | low[i]).to_bytes(ITEM_BYTES[dtype], "little")
+    refuse_if(escapes, CORRUPT)
+    return bytes(items)
+
+
+def read_lanes(take, num_lanes):
+    """Return (state, words) of every lane."""
+    states = [number(take(4), 0, 32) for _ in range(num_lanes)]
+    lengths = [number(take(2), 0, 16) for _ in range(num_lanes)]
+    words = [[number(take(2), 0, 16) for _ in range(length)] for length in lengths]
+    return list(zip(states, words, strict=True))
+
+
+def read_low_bits(take, num_items, zero_bits, width):
+    low, first_bit = [0] * num_items, zero_bits
+    for bits in [8] * (width // 8) + [bits for bits in (4, 2, 1) if width & bits]:
+        part = take(-(-num_items * bits // 8))
+        for i in range(num_items):
+            shift = bits * (i // len(part))
+            low[i] |= ((part[i % len(part)] >> shift) & ((1 << bits) - 1)) << first_bit
+        first_bit += bits
+    return low
+
+
+class Sections:
+    """Take the sections of a body one after the other."""
+
+    def __init__(self, body, at):
+        self.body, self.at = body, at
+
+    def __call__(self, length):
+        refuse_if(self.at + length > len(self.body), CORRUPT)
+        self.at += length
+        return self.body[self.at - length : self.at]
+
+
+def read_channels(said, num_channels, base, delta_bits, num_magnitude_bits):
+    """Return (table, flip, top) of every channel."""
+    bits, width = int.from_bytes(said, "little"), 5 + delta_bits
+    channels = []
+    for _ in range(num_channels):
+        delta = (bits & ((1 << width) - 1)) >> 5
+        exponent = (base + delta) % (1 << (num_magnitude_bits - 1))
+        channels.append((bits & 15, bits >> 4 & 1, 2 * exponent + 1))
+        bits >>= width
+    refuse_if(bits != 0, CORRUPT)
+    return channels
+
+
+def unlane(state, words, num_tokens, channels):
+    """Return the symbols of a lane's channels, one channel after the other."""
+    refuse_if(state < 1 << 16, CORRUPT)
+    symbols, words = [], words[::-1]
+    for table, _, _ in channels:
+        frequencies = TABLES[table]
+        for _ in range(num_tokens):
+            slot, symbol, first = state % 4096, 0, 0
+            while slot >= first + frequencies[symbol]:
+                first += frequencies[symbol]
+                symbol += 1
+            state = frequencies[symbol] * (state // 4096) + slot - first
+            if state < 1 << 16:
+                refuse_if(not words, CORRUPT)
+                state = state << 16 | words.pop()
+            symbols.append(symbol)
+    refuse_if(state != 1 << 16 or words, CORRUPT)
+    return symbols
 
 
 def xxh3(data):
     return xxhash.xxh3_64_intdigest(data)
+
+
+def read_tables():
+    """§6, out of the document itself."""
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+    numbers = [int(word) for word in text.split("## 6.")[1].split("```")[1].split()]
+    return [numbers[64 * table : 64 * table + 64] for table in range(16)]
+
+
+TABLES = read_tables()

@@ -12,6 +12,7 @@ import pytest
 from kvpacket_store import errors
 from kvpacket_store.codec import decode, info
 from kvpacket_store.codec.frame import FORMAT_VERSION
+from kvpacket_store.codec.tables import FREQUENCIES
 
 pytestmark = pytest.mark.golden
 
@@ -94,7 +95,16 @@ def test_spec_decoder_is_independent_of_the_package():
             [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
         )
     }
-    assert imported == {"math", "typing", "xxhash", "zstandard"}
+    assert imported == {"math", "pathlib", "typing", "xxhash", "zstandard"}
+
+
+def test_the_document_s_tables_are_the_package_s():
+    assert FREQUENCIES.tolist() == spec_decoder.TABLES
+
+
+def test_all_encodings_are_among_the_vectors():
+    found = {record_of(entry)[47] for entry in VALID if info(record_of(entry)).shape[0]}
+    assert found == {0, 1, 2}
 
 
 def test_every_bf16_pattern_is_among_the_vectors():
