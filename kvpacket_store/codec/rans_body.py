@@ -90,6 +90,7 @@ def _describe(
     num_channels, every = shape[0] * shape[2], max(1, shape[1] // _COUNTED_TOKENS)
     highest = np.zeros(num_channels, np.uint16)
     counts = np.zeros((num_channels, 2, 64), np.int32)
+    kernels.find_highest(items, shape, layout, every, highest)
     kernels.count(items, shape, layout, every, highest, counts)
     usual, flips = np.empty(num_channels, np.int64), np.empty(num_channels, np.uint8)
     windows, chosen = np.zeros((num_channels, 80), np.float32), np.zeros(num_channels, np.int64)

@@ -17,6 +17,7 @@ __all__ = [
     "count",
     "decode_lanes",
     "encode_lanes",
+    "find_highest",
     "join_low_bits",
     "join_symbols",
     "place_escapes",
@@ -42,12 +43,18 @@ def _flat(by_channel: Any, shape: Any) -> Any:
     return by_channel.reshape(num_tokens, num_heads, head_dim).transpose(1, 0, 2).reshape(-1)
 
 
+def find_highest(items: Any, shape: Any, layout: Any, every: int, highest: Any) -> None:
+    """See ``rans_encode.find_highest``."""
+    magnitudes = _by_channel(items, shape)[::every] >> layout[0] & layout[1]
+    quarters = range(min(4, len(magnitudes)))
+    highest[:] = 4 + np.min([magnitudes[first::4].max(axis=0) for first in quarters], axis=0)
+
+
 def count(items: Any, shape: Any, layout: Any, every: int, highest: Any, counts: Any) -> None:
     """See ``rans_encode.count``."""
     symbols = _by_channel(items, shape)[::every] >> layout[0]
     magnitudes, signs = symbols & layout[1], (symbols > layout[1]).astype(np.int64)
-    highest[:] = magnitudes.max(axis=0)
-    distances = np.minimum(highest - magnitudes, 63)
+    distances = np.clip(highest.astype(np.int64) - magnitudes, 0, 63)
     np.add.at(counts, (np.arange(len(highest)), signs, distances), 1)
 
 

@@ -12,14 +12,15 @@ DAMAGE = (errors.CorruptRecordError, errors.TruncatedRecordError, errors.Unsuppo
 
 
 def bits(kv_dtype):
-    """Few distinct exponents, so that `fast` has streams of both encodings."""
+    """One layer of two heads: K of floats, V of one value, so that `fast` uses all encodings."""
     rng = np.random.default_rng(0)
     dtype = {"bf16": np.uint16, "fp32": np.uint32, "fp8_e4m3": np.uint8}[kv_dtype]
     if kv_dtype == "fp8_e4m3":
-        return rng.integers(0, 4, (2, 1, 2, 30, 8), dtype=dtype)
-    tokens = 30 if kv_dtype == "bf16" else 8
-    floats = rng.normal(0, 1, (2, 1, 2, tokens, 8)).astype(np.float32).view(np.uint32)
-    return (floats >> (32 - 8 * np.dtype(dtype).itemsize)).astype(dtype)
+        return rng.integers(56, 60, (2, 1, 2, 60, 4), dtype=dtype)
+    floats = rng.normal(0, 1, (2, 1, 2, 50, 4)).astype(np.float32)
+    floats[0, 0, 0, 7, 1] = 1e9  # an escape
+    floats[1] = 1
+    return (floats.view(np.uint32) >> (32 - 8 * np.dtype(dtype).itemsize)).astype(dtype)
 
 
 CASES = [("raw", "bf16"), ("fast", "bf16"), ("fast", "fp32"), ("fast", "fp8_e4m3")]
@@ -31,9 +32,14 @@ def record(request):
     return encode(*bits(kv_dtype), kv_dtype=kv_dtype, level=level)
 
 
-def test_the_cases_have_streams_of_both_encodings():
-    record = encode(*bits("bf16"), kv_dtype="bf16", level="fast")
-    assert [record[40 + 48 * row + 40] for row in range(4)] == [1, 0, 1, 0]
+def test_the_cases_have_chunks_of_all_encodings():
+    def encodings(kv_dtype, level):
+        record = encode(*bits(kv_dtype), kv_dtype=kv_dtype, level=level)
+        return [record[40 + 24 * row + 7] for row in range(2)]
+
+    assert encodings("bf16", "fast") == encodings("fp32", "fast") == [2, 1]
+    assert encodings("fp8_e4m3", "fast") == [2, 2]
+    assert encodings("bf16", "raw") == [0, 0]
 
 
 def test_every_bit_flipped(record):

@@ -14,18 +14,31 @@ pytestmark = pytest.mark.property
 
 LEVELS = st.sampled_from(["raw", "fast"])
 SIZES = st.sampled_from([0, 1, 2, 3, 7, 16])
-SHAPES = st.tuples(st.integers(0, 3), st.integers(0, 3), SIZES, SIZES)
+TOKENS = st.sampled_from([0, 1, 2, 16, 60, 150, 384])
+SHAPES = st.tuples(st.integers(0, 2), st.integers(0, 3), TOKENS, SIZES)
 DAMAGE = (errors.CorruptRecordError, errors.TruncatedRecordError, errors.UnsupportedFormatError)
+
+
+def floats(rng, shape, kv_dtype):
+    """Return bit patterns near 1: sign, exponents about the middle, free low bits."""
+    bits = 8 * kv_dtype.itemsize_bytes
+    exponents = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}[kv_dtype]
+    low = rng.integers(0, 1 << (bits - 1 - exponents), shape)
+    high = (1 << (exponents - 1)) - rng.geometric(0.5, shape).clip(max=(1 << exponents - 1) - 1)
+    sign = rng.integers(0, 2, shape) << (bits - 1)
+    return (sign | high << (bits - 1 - exponents) | low).astype(kv_dtype.bits_dtype)
 
 
 @st.composite
 def pairs(draw):
-    """Draw (kv dtype, k, v): free bits, few distinct values, or one constant."""
+    """Draw (kv dtype, k, v): free bits, few distinct values, one constant, or floats of a scale."""
     kv_dtype = draw(st.sampled_from(KVDtype))
     shape, dtype = draw(SHAPES), kv_dtype.bits_dtype
     if draw(st.booleans()):
         return kv_dtype, draw(arrays.arrays(dtype, shape)), draw(arrays.arrays(dtype, shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if draw(st.booleans()):
+        return (kv_dtype, *floats(rng, (2, *shape), kv_dtype))
     limit = draw(st.sampled_from([1, 2, 40, 1 << 8 * dtype.itemsize]))
     k, v = rng.integers(0, limit, (2, *shape), dtype=dtype)
     return kv_dtype, k, v

@@ -5,28 +5,31 @@ import pytest
 from kvpacket_store import errors
 from kvpacket_store.codec.frame import (
     MAX_LAYERS,
+    Chunk,
+    ChunkEntry,
     Encoding,
     Frame,
-    StreamEntry,
+    block_tokens,
+    chunks_of,
     head_bytes,
+    num_blocks,
     pack_head,
     parse_head,
-    plane_widths,
 )
 from kvpacket_store.types import KVDtype
 
 
 def empty_record(num_layers):
     """A record of no tokens: all head."""
-    num_streams = 2 * num_layers
-    nothing = StreamEntry(head_bytes(num_streams), 0, 0, 7, 7, Encoding.RAW)
-    return Frame("raw", KVDtype.BF16, (num_layers, 1, 0, 1), (nothing,) * num_streams)
+    num_chunks = 2 * num_layers
+    nothing = ChunkEntry(head_bytes(num_chunks), 0, Encoding.RAW, 7, 7)
+    return Frame("raw", KVDtype.BF16, (num_layers, 1, 0, 1), (nothing,) * num_chunks)
 
 
 def test_what_is_packed_is_parsed():
     frame = empty_record(3)
     head = pack_head(frame)
-    assert len(head) == frame.head_bytes == 40 + 6 * 48 + 8
+    assert len(head) == frame.head_bytes == 40 + 6 * 24 + 8
     assert parse_head(memoryview(head)) == frame
     assert frame.raw_bytes == 0
 
@@ -37,16 +40,31 @@ def test_layers_have_a_limit():
         parse_head(memoryview(pack_head(empty_record(MAX_LAYERS + 1))))
 
 
-def test_chunks_are_ordered_by_layer_then_k_before_v_then_plane():
-    entries = tuple(
-        dataclasses.replace(empty_record(1).entries[0], offset=number) for number in range(12)
-    )
-    frame = Frame("fast", KVDtype.BF16, (3, 1, 0, 1), entries)
-    order = [entry for layer in range(3) for side in range(2) for entry in frame.chunk(layer, side)]
+def test_chunks_are_ordered_by_layer_then_k_before_v_then_block():
+    nothing = empty_record(1).entries[0]
+    entries = tuple(dataclasses.replace(nothing, offset=number) for number in range(12))
+    frame = Frame("fast", KVDtype.BF16, (2, 1, 700, 1), entries)
+    order = [
+        frame.entry(Chunk(i, side, b)) for i in range(2) for side in range(2) for b in range(3)
+    ]
     assert tuple(order) == entries
+    assert tuple(map(frame.entry, chunks_of(frame.shape))) == entries
 
 
-@pytest.mark.parametrize("kv_dtype", KVDtype)
-@pytest.mark.parametrize("level", ["raw", "fast"])
-def test_planes_together_have_the_bytes_of_an_item(level, kv_dtype):
-    assert sum(plane_widths(level, kv_dtype)) == kv_dtype.itemsize_bytes
+@pytest.mark.parametrize(
+    ("num_tokens", "sizes"),
+    [
+        (0, [0]),
+        (1, [1]),
+        (256, [256]),
+        (383, [383]),
+        (384, [256, 128]),
+        (639, [256, 383]),
+        (640, [256, 256, 128]),
+    ],
+)
+def test_blocks_have_256_tokens_but_the_last(num_tokens, sizes):
+    assert num_blocks(num_tokens) == len(sizes)
+    blocks = [block_tokens(num_tokens, block) for block in range(len(sizes))]
+    assert [block.stop - block.start for block in blocks] == sizes
+    assert blocks[-1].stop == num_tokens

@@ -64,6 +64,26 @@ def test_low_bits_that_are_all_zero_are_not_stored(kernels):
     assert np.array_equal(out, widened)
 
 
+def test_a_few_outliers_in_a_channel_cost_little():
+    chunk = floats("bf16", (2, 256, 32))
+    body = encode_body(chunk, KVDtype.BF16)
+    chunk[:, 0], chunk[:, 100:102] = 0x7FC0, 0xFF80  # NaN, -infinity
+    assert len(encode_body(chunk, KVDtype.BF16)) < 1.05 * len(body)
+
+
+@pytest.mark.parametrize("kv_dtype", [KVDtype.BF16, KVDtype.FP16])
+def test_every_16_bit_pattern_among_floats(kv_dtype):
+    """Alone all patterns are noise, and stored raw: here they pass through the coder."""
+    chunk = floats(kv_dtype, (1, 383, 2048))
+    for patterns in np.arange(65536, dtype=np.uint16).reshape(8, -1):
+        chunk.reshape(-1)[:: chunk.size // 8192][:8192] = patterns
+        body = encode_body(chunk, kv_dtype)
+        assert body is not None
+        out = np.empty_like(chunk)
+        decode_body(body, out, kv_dtype)
+        assert np.array_equal(out, chunk)
+
+
 @pytest.mark.parametrize("kernels", [None, rans_reference], ids=["compiled", "reference"])
 def test_no_byte_of_a_body_leads_astray(kernels):
     """Any change gives an error of ours or other items: never a crash, a hang, an index outside."""
