@@ -28,7 +28,7 @@ def reordering(function: _Function) -> _Function:
 
 def inlined(function: _Function) -> _Function:
     """Make ``function`` part of the compiled functions of its file, callable from nowhere else."""
-    return _jit(function, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+    return _jit(function, {"no_cpython_wrapper": True})
 
 
 def _cached(function: _Function, options: dict[str, Any]) -> _Function:
@@ -39,5 +39,7 @@ def _cached(function: _Function, options: dict[str, Any]) -> _Function:
 
 
 def _jit(function: _Function, options: dict[str, Any]) -> _Function:
-    jit: Callable[[_Function], _Function] = numba.njit(nogil=True, error_model="numpy", **options)
+    jit: Callable[[_Function], _Function] = numba.njit(
+        nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options
+    )
     return jit(function)

@@ -16,7 +16,7 @@ from kvpacket_store.types import BitArray, KVDtype
 
 from .checksum import Bytes
 from .scratch import scratch
-from .tables import coder
+from .tables import ESCAPE, coder
 
 __all__ = ["decode_body", "encode_body"]
 
@@ -61,19 +61,16 @@ def encode_body(chunk: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> byte
     symbols = scratch("symbols", items.shape, np.uint8)
     num_escapes = kernels.split_symbols(items, shape, layout, channels, symbols)
     lanes = _encode_lanes(symbols, shape, channels[0], kernels)
-    if lanes is None or 2 * num_escapes + len(lanes) >= chunk.nbytes:
+    if lanes is None:
         return None
     base, width = int(exponents.min()), SHAPE_BITS + int(np.ptp(exponents)).bit_length()
-    said = np.empty(-(-len(exponents) * width // 8), np.uint8)
-    kernels.write_channels(base, width, exponents, channels, said)
-    escapes = np.empty(2 * num_escapes, np.uint8)
-    if num_escapes:
-        kernels.take_escapes(items, symbols, layout, escapes)
+    said = _pack_channels(exponents - base, width, channels)
+    escapes = _escapes(items, symbols, layout) if num_escapes else b""
     zero_bits = _zero_bits(items, layout.low_bits)
     low = scratch("low", (low_bytes(items.size, layout.low_bits - zero_bits),), np.uint8)
     kernels.split_low_bits(items, zero_bits, layout.low_bits - zero_bits, low)
     head = HEAD.pack(base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
-    body = b"".join([head, said.data, lanes, escapes.data, low.data])
+    body = b"".join([head, said, *lanes, escapes, low.data])
     return body if len(body) < chunk.nbytes else None
 
 
@@ -103,18 +100,39 @@ def _describe(
 
 def _encode_lanes(
     symbols: BitArray, shape: tuple[int, ...], tables: BitArray, kernels: Any
-) -> memoryview | None:
+) -> list[Bytes] | None:
     """Return states, lengths and words of all lanes; None where a length has over 16 bits."""
     num_lanes = min(LANES, len(tables))
     capacity = -(-len(tables) // LANES) * shape[1] + 1
-    states = np.full(num_lanes, STATE, np.uint64)
-    places = np.arange(capacity, num_lanes * capacity + 1, capacity, dtype=np.uint64)
+    ends = capacity * np.arange(1, num_lanes + 1)
+    states, places = np.full(num_lanes, STATE, np.uint64), ends.astype(np.uint64)
     words = scratch("words", (num_lanes * capacity,), np.uint16)
-    lanes = (states, places, words)
-    kernels.encode_lanes(symbols, shape, tables, coder().ranges, lanes)
-    stored = scratch("lanes", (6 * num_lanes + 2 * len(words),), np.uint8)
-    num_bytes = kernels.write_lanes(lanes, capacity, stored)
-    return None if num_bytes < 0 else stored[:num_bytes].data
+    kernels.encode_lanes(symbols, shape, tables, coder().ranges, (states, places, words))
+    return _lane_sections(states, ends - places.astype(np.int64), words.reshape(num_lanes, -1))
+
+
+def _lane_sections(
+    states: BitArray, lengths: npt.NDArray[np.int64], words: BitArray
+) -> list[Bytes] | None:
+    """Return the sections of lanes whose words stand at the end of their rows."""
+    if lengths.max() > _MAX_LANE_WORDS:
+        return None
+    runs = [row[len(row) - length :].data for row, length in zip(words, lengths, strict=True)]
+    return [states.astype("<u4").data, lengths.astype("<u2").data, *runs]
+
+
+def _pack_channels(
+    deltas: npt.NDArray[np.int64], width: int, channels: tuple[BitArray, BitArray, BitArray]
+) -> bytes:
+    tables, _, flips = channels
+    said = deltas << SHAPE_BITS | flips.astype(np.int64) << 4 | tables.astype(np.int64)
+    bits = said[:, None] >> np.arange(width) & 1
+    return np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()
+
+
+def _escapes(items: BitArray, symbols: BitArray, layout: Layout) -> bytes:
+    escaping = items[np.flatnonzero(symbols & ESCAPE == ESCAPE)].astype(np.int64)
+    return (escaping >> layout.low_bits & layout.magnitude_mask).astype("<u2").tobytes()
 
 
 def _zero_bits(items: BitArray, low_bits: int) -> int:

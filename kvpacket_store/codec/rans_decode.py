@@ -172,16 +172,26 @@ def join_symbols(
     return escapes
 
 
+@inlined
+def _any_escape(symbols: Any) -> bool:
+    found = 0
+    for i in range(len(symbols)):
+        found += (symbols[i] & np.uint8(31)) == 31
+    return found > 0
+
+
 @compiled
 def place_escapes(stored: Any, symbols: Any, layout: Any, items: Any) -> bool:
     """Give escapes their magnitudes, two bytes each, in order; False if one cannot be."""
     low_bits, magnitude_mask = layout
     at, keep = 0, ~(magnitude_mask << low_bits)
-    for i in range(len(items)):
-        if symbols[i] & 31 == 31:
-            magnitude = np.int64(stored[at]) | np.int64(stored[at + 1]) << 8
-            if magnitude > magnitude_mask:
-                return False
-            items[i] = (np.int64(items[i]) & keep) | magnitude << low_bits
-            at += 2
+    for start in range(0, len(items), 128):
+        if _any_escape(symbols[start : start + 128]):
+            for i in range(start, min(start + 128, len(items))):
+                if symbols[i] & 31 == 31:
+                    magnitude = np.int64(stored[at]) | np.int64(stored[at + 1]) << 8
+                    if magnitude > magnitude_mask:
+                        return False
+                    items[i] = (np.int64(items[i]) & keep) | magnitude << low_bits
+                    at += 2
     return True

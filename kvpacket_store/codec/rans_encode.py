@@ -21,9 +21,6 @@ __all__ = [
     "find_highest",
     "split_low_bits",
     "split_symbols",
-    "take_escapes",
-    "write_channels",
-    "write_lanes",
 ]
 
 
@@ -114,24 +111,6 @@ def choose(windows: Any, costs: Any, chosen: Any) -> None:
 
 
 @compiled
-def write_channels(base: int, width: int, exponents: Any, channels: Any, said: Any) -> None:
-    """Pack what is said of every channel: table (4 bits), flip (1), exponent above ``base``."""
-    tables, _, flips = channels
-    at, held, num_held = 0, 0, 0
-    for channel in range(len(tables)):
-        value = np.int64(tables[channel]) | np.int64(flips[channel]) << 4
-        held |= (value | (exponents[channel] - base) << 5) << num_held
-        num_held += width
-        while num_held >= 8:
-            said[at] = held & 255
-            held >>= 8
-            num_held -= 8
-            at += 1
-    if num_held:
-        said[at] = held
-
-
-@compiled
 def split_symbols(items: Any, shape: Any, layout: Any, channels: Any, symbols: Any) -> int:
     """Write the symbol of every item; return how many are escapes."""
     num_heads, num_tokens, head_dim = shape
@@ -219,39 +198,6 @@ def encode_lanes(symbols: Any, shape: Any, tables: Any, ranges: Any, lanes: Any)
                 _encode_four(lanes, first, tables[channel : channel + 4], ranges, run)
             else:
                 _encode_one(lanes, first, tables[channel : channel + 1], ranges, run)
-
-
-@compiled
-def write_lanes(lanes: Any, capacity: int, stored: Any) -> int:
-    """Write states, lengths and words; return how many bytes, -1 if a length has over 16 bits."""
-    states, places, words = lanes
-    num_lanes = len(states)
-    at = 6 * num_lanes
-    for lane in range(num_lanes):
-        some = words[np.int64(places[lane]) : (lane + 1) * capacity]
-        if len(some) > 65535:
-            return -1
-        for i in range(4):
-            stored[4 * lane + i] = (np.int64(states[lane]) >> (8 * i)) & 255
-        for i in range(2):
-            stored[4 * num_lanes + 2 * lane + i] = (len(some) >> (8 * i)) & 255
-        pairs = stored[at:]
-        for i in range(len(some)):
-            pairs[2 * i], pairs[2 * i + 1] = some[i] & 255, some[i] >> 8
-        at += 2 * len(some)
-    return at
-
-
-@compiled
-def take_escapes(items: Any, symbols: Any, layout: Any, stored: Any) -> None:
-    """Write the magnitudes of escapes, two bytes each, in order."""
-    low_bits, magnitude_mask = layout
-    at = 0
-    for i in range(len(items)):
-        if symbols[i] & 31 == 31:
-            magnitude = (np.int64(items[i]) >> low_bits) & magnitude_mask
-            stored[at], stored[at + 1] = magnitude & 255, magnitude >> 8
-            at += 2
 
 
 @compiled

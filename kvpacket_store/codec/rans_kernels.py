@@ -16,9 +16,6 @@ from .rans_encode import (
     find_highest,
     split_low_bits,
     split_symbols,
-    take_escapes,
-    write_channels,
-    write_lanes,
 )
 
 __all__ = [
@@ -35,7 +32,4 @@ __all__ = [
     "read_lanes",
     "split_low_bits",
     "split_symbols",
-    "take_escapes",
-    "write_channels",
-    "write_lanes",
 ]

@@ -25,9 +25,6 @@ __all__ = [
     "read_lanes",
     "split_low_bits",
     "split_symbols",
-    "take_escapes",
-    "write_channels",
-    "write_lanes",
 ]
 
 
@@ -103,35 +100,6 @@ def encode_lanes(symbols: Any, shape: Any, tables: Any, ranges: Any, lanes: Any)
                 words[places[lane]] = state & 0xFFFF
                 state >>= 16
             states[lane] = (state // frequency << 12) + state % frequency + first
-
-
-def write_lanes(lanes: Any, capacity: int, stored: Any) -> int:
-    """See ``rans_encode.write_lanes``."""
-    states, places, words = lanes
-    ends = capacity * np.arange(1, len(states) + 1)
-    lengths = ends - places.astype(np.int64)
-    if lengths.max() > 65535:
-        return -1
-    runs = [words[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    parts = [states.astype("<u4"), lengths.astype("<u2"), *runs]
-    written = np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8)
-    stored[: len(written)] = written
-    return len(written)
-
-
-def write_channels(base: int, width: int, exponents: Any, channels: Any, said: Any) -> None:
-    """See ``rans_encode.write_channels``."""
-    tables, _, flips = channels
-    values = (exponents - base) << 5 | flips.astype(np.int64) << 4 | tables.astype(np.int64)
-    bits = values[:, None] >> np.arange(width) & 1
-    said[:] = np.packbits(bits.astype(np.uint8), bitorder="little")
-
-
-def take_escapes(items: Any, symbols: Any, layout: Any, stored: Any) -> None:
-    """See ``rans_encode.take_escapes``."""
-    escaping = items[symbols & ESCAPE == ESCAPE].astype(np.int64)
-    magnitudes = (escaping >> layout[0] & layout[1]).astype("<u2")
-    stored[:] = np.frombuffer(magnitudes.tobytes(), np.uint8)
 
 
 def _low_parts(num_items: int, width: int) -> Any:
