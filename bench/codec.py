@@ -2,15 +2,15 @@
 
 K and V are those of held-out passages, prefilled here, or arrays ``k`` and ``v`` [L, H, T, D] of
 bit patterns in the ``.npz`` files of a folder. All codecs take the same packets in turn, so that
-what else the machine does meets all of them; times are medians. Peers code layer by layer, as the
-codec does; those that are not installed are left out.
+what else the machine does meets all of them; times are medians. ``encode_mb_s`` and ``decode_mb_s``
+are raw bytes by the clock, ``..._cpu`` by processor time, which says what one undisturbed core
+would do. Peers code layer by layer, as the codec does; those that are not installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,39 +169,42 @@ def measure(
     codecs: list[Codec], packets: list[Pair], runs: int, cores: int
 ) -> list[dict[str, Any]]:
     """Return a row a codec."""
-    rows = []
-    times: dict[str, list[list[float]]] = {codec.name: [[], []] for codec in codecs}
+    times: dict[str, list[np.ndarray]] = {codec.name: [] for codec in codecs}
     sizes = dict.fromkeys(times, 0)
     lossless = dict.fromkeys(times, True)
     for run in range(runs):
         for pair in packets:
             for codec in codecs:
-                started = time.perf_counter()
+                marks = [_now()]
                 packed = codec.encode(pair)
-                encoded = time.perf_counter()
+                marks.append(_now())
                 back = codec.decode(packed, pair)
-                decoded = time.perf_counter()
-                times[codec.name][0].append(encoded - started)
-                times[codec.name][1].append(decoded - encoded)
+                marks.append(_now())
+                times[codec.name].append((np.diff(marks, axis=0) / pair[0].nbytes / 2).ravel())
                 if run == 0:
                     sizes[codec.name] += codec.size(packed)
                     lossless[codec.name] &= all(map(np.array_equal, back, pair))
     raw_bytes = sum(k.nbytes + v.nbytes for k, v in packets)
     scalars = sum(k.size + v.size for k, v in packets)
-    for name, (encoding, decoding) in times.items():
-        mean_mb = raw_bytes / len(packets) / 1e6
+    rows = []
+    for name, seconds_a_byte in times.items():
+        speeds = 1e-6 / np.median(seconds_a_byte, axis=0)
+        columns = ("encode_mb_s", "encode_mb_s_cpu", "decode_mb_s", "decode_mb_s_cpu")
         rows.append(
             {
                 "codec": name,
                 "bits_per_scalar": 8 * sizes[name] / scalars,
                 "ratio": raw_bytes / sizes[name],
-                "encode_mb_s": mean_mb / statistics.median(encoding),
-                "decode_mb_s": mean_mb / statistics.median(decoding),
+                **dict(zip(columns, map(float, speeds), strict=True)),
                 "cores": cores,
                 "lossless": lossless[name],
             }
         )
     return rows
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
 def main() -> None:
