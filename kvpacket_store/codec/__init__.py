@@ -6,6 +6,19 @@ models, stores or floating point: equal arrays are equal bits.
 
 from .decoder import DEFAULT_MAX_BYTES, decode, decode_into
 from .encoder import encode
+from .layered import BASE_STEPS, Layers, decode_base, decode_layers, encode_layers
 from .record_info import RecordInfo, info
 
-__all__ = ["DEFAULT_MAX_BYTES", "RecordInfo", "decode", "decode_into", "encode", "info"]
+__all__ = [
+    "BASE_STEPS",
+    "DEFAULT_MAX_BYTES",
+    "Layers",
+    "RecordInfo",
+    "decode",
+    "decode_base",
+    "decode_into",
+    "decode_layers",
+    "encode",
+    "encode_layers",
+    "info",
+]

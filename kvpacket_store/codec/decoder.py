@@ -12,6 +12,7 @@ from kvpacket_store.types import BitArray
 from .checksum import Bytes
 from .chunks import load_chunk
 from .frame import Chunk, Frame, block_tokens, chunks_of, parse_head
+from .layered import decode_whole
 from .workers import for_each
 
 __all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk", "view_of"]
@@ -31,8 +32,8 @@ def decode(
     ----------
     record : bytes-like
         The whole record and nothing else. Nothing of it is referred to afterwards.
-    packs : sequence of codec packs, optional
-        Levels ``raw`` and ``fast`` need none.
+    packs : sequence of CodecPack, optional
+        Where to look for the pack of a ``linear`` record; the installed ones unless given.
     max_bytes : int
         Refuse records whose K and V together are larger than this, before allocating them.
 
@@ -45,6 +46,10 @@ def decode(
     ------
     CorruptRecordError, TruncatedRecordError, UnsupportedFormatError
         Damaged, cut or foreign bytes; prefill the packet again from its token ids.
+    LevelUnavailableError
+        The record's codec pack is not here.
+    UsageError
+        The record is one of two layers; use ``decode_base`` or ``decode_layers``.
 
     Examples
     --------
@@ -61,6 +66,8 @@ def decode(
             f"record declares {frame.raw_bytes} bytes of K and V, over max_bytes={max_bytes}; "
             "pass a higher max_bytes if that is right"
         )
+    if frame.level == "linear":
+        return decode_whole(view, frame, packs)
     k = np.empty(frame.shape, frame.kv_dtype.bits_dtype)
     v = np.empty_like(k)
     _read_chunks(view, frame, (k, v))
@@ -93,7 +100,10 @@ def decode_into(
     frame = parse_head(view)
     for name, out in (("k_out", k_out), ("v_out", v_out)):
         _require_fitting(name, out, frame)
-    _read_chunks(view, frame, (k_out, v_out))
+    if frame.level == "linear":
+        k_out[...], v_out[...] = decode_whole(view, frame, packs)
+    else:
+        _read_chunks(view, frame, (k_out, v_out))
 
 
 def view_of(record: Bytes) -> memoryview:

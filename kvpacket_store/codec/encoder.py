@@ -11,6 +11,7 @@ from .arrays import require_kv_dtype, require_pair
 from .chunks import StoredChunk
 from .decoder import DEFAULT_MAX_BYTES, read_chunk
 from .frame import Chunk, Frame, block_tokens, chunks_of, pack_head, parse_head
+from .layered import encode_whole
 from .registry import require_level
 from .scratch import scratch
 from .workers import for_each
@@ -38,14 +39,14 @@ def encode(
     kv_dtype : KVDtype or str
         ``"bf16"``, ``"fp16"``, ``"fp32"``, ``"fp8_e4m3"`` or ``"fp8_e5m2"``.
     level : str
-        ``"fast"`` or ``"raw"``.
-    pack : codec pack, optional
-        Neither level takes one.
+        ``"linear"``, ``"fast"`` or ``"raw"``.
+    pack : CodecPack, optional
+        What level ``linear`` knows of the model; the other levels take none.
 
     Raises
     ------
     LevelUnavailableError
-        The level is not in this version.
+        The level is not in this version, or needs a pack.
     UsageError
         Arrays that are not bit patterns of ``kv_dtype`` [L, H, T, D], or more than 8 GiB of them.
     CorruptRecordError
@@ -57,6 +58,8 @@ def encode(
     >>> len(encode(k, k, kv_dtype="bf16")) < k.nbytes // 50
     True
     """
+    if level == "linear":
+        return encode_whole(k, v, kv_dtype=kv_dtype, pack=pack)
     store = require_level(level)
     if pack is not None:
         raise UsageError(f"codec level {level!r} takes no codec pack; leave pack out")

@@ -22,6 +22,7 @@ from kvpacket_store.errors import (
 from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes, checksum
+from .pack_section import PackSection, Part, section_bytes
 
 __all__ = [
     "FORMAT_VERSION",
@@ -38,7 +39,7 @@ MAGIC = b"\x89KVR\r\n\x1a\n"  # not text, and any newline conversion shows
 HEADER = struct.Struct("<8sHBBIIIIIQ")
 ENTRY = struct.Struct("<QQQ")
 CHECKSUM = struct.Struct("<Q")
-LEVEL_CODES = {"raw": 0, "fast": 1}
+LEVEL_CODES = {"raw": 0, "fast": 1, "linear": 2}
 DTYPE_CODES = {
     KVDtype.BF16: 1,
     KVDtype.FP16: 2,
@@ -61,10 +62,20 @@ class Encoding(enum.IntEnum):
     RAW = 0
     ZSTD = 1
     RANS = 2
+    LINEAR = 3
+    NOTHING = 4
 
 
 _ENCODINGS = {encoding.value: encoding for encoding in Encoding}
-_ALLOWED = {"raw": (Encoding.RAW,), "fast": tuple(Encoding)}
+_WHOLE = (Encoding.RAW, Encoding.ZSTD, Encoding.RANS)
+_ALLOWED = {
+    ("raw", None): (Encoding.RAW,),
+    ("fast", None): _WHOLE,
+    ("linear", Part.WHOLE): (*_WHOLE, Encoding.LINEAR),
+    ("linear", Part.BASE): (Encoding.RAW, Encoding.LINEAR),
+    ("linear", Part.ENHANCEMENT): (Encoding.LINEAR, Encoding.NOTHING),
+}
+_CHECKSUM_OF_NOTHING = checksum(b"")
 
 
 class Chunk(NamedTuple):
@@ -100,12 +111,15 @@ class Frame:
         ``(L, H, T, D)`` of K and of V.
     entries : tuple of ChunkEntry
         By layer, then K before V, then block.
+    section : PackSection, optional
+        Of level ``linear`` alone.
     """
 
     level: str
     kv_dtype: KVDtype
     shape: tuple[int, int, int, int]
     entries: tuple[ChunkEntry, ...]
+    section: PackSection | None = None
 
     @property
     def raw_bytes(self) -> int:
@@ -115,7 +129,19 @@ class Frame:
     @property
     def head_bytes(self) -> int:
         """Bytes before the first chunk."""
-        return head_bytes(len(self.entries))
+        sections = section_bytes(LEVEL_CODES[self.level], self.shape[0])
+        return HEADER.size + sections + ENTRY.size * len(self.entries) + CHECKSUM.size
+
+    @property
+    def part(self) -> Part | None:
+        """Which layers the record has, of level ``linear``."""
+        return self.section.part if self.section else None
+
+    def chunk_bytes(self, chunk: Chunk) -> int:
+        """Return the bytes of a chunk's items."""
+        tokens = block_tokens(self.shape[2], chunk.block)
+        num_items = self.shape[1] * (tokens.stop - tokens.start) * self.shape[3]
+        return num_items * self.kv_dtype.itemsize_bytes
 
     def entry(self, chunk: Chunk) -> ChunkEntry:
         """Return a chunk's row."""
@@ -141,11 +167,6 @@ def chunks_of(shape: tuple[int, int, int, int]) -> list[Chunk]:
     return [Chunk(*chunk) for chunk in itertools.product(range(shape[0]), range(2), blocks)]
 
 
-def head_bytes(num_chunks: int) -> int:
-    """Return the length of header, table and head checksum."""
-    return HEADER.size + ENTRY.size * num_chunks + CHECKSUM.size
-
-
 def pack_head(frame: Frame) -> bytes:
     """Return header, table and checksum of a frame whose entries are complete."""
     body_bytes = sum(entry.length for entry in frame.entries)
@@ -160,6 +181,8 @@ def pack_head(frame: Frame) -> bytes:
             frame.head_bytes + body_bytes,
         )
     )
+    if frame.section:
+        head += frame.section.to_bytes()
     for entry in frame.entries:
         code_and_length = entry.encoding << 56 | entry.length
         head += ENTRY.pack(code_and_length, entry.stored_checksum, entry.decoded_checksum)
@@ -185,7 +208,8 @@ def parse_head(record: memoryview) -> Frame:
     """
     _require_ours(record)
     _, _, level_code, dtype_code, *shape, num_chunks, record_bytes = HEADER.unpack_from(record)
-    table_end = HEADER.size + ENTRY.size * num_chunks
+    table_start = HEADER.size + section_bytes(level_code, shape[0])
+    table_end = table_start + ENTRY.size * num_chunks
     _require_bytes(record, table_end + CHECKSUM.size)
     (head_checksum,) = CHECKSUM.unpack_from(record, table_end)
     if checksum(record[:table_end]) != head_checksum:
@@ -198,12 +222,11 @@ def parse_head(record: memoryview) -> Frame:
     if len(record) != record_bytes:
         raise _corrupt(f"{len(record) - record_bytes} bytes follow its end")
     sizes = (shape[0], shape[1], shape[2], shape[3])
-    entries = _parse_table(record[HEADER.size : table_end], record_bytes)
-    frame = Frame(level, kv_dtype, sizes, entries)
+    section = _parse_section(record[HEADER.size : table_start])
+    entries = _parse_table(record[table_start:table_end], table_end, record_bytes)
+    frame = Frame(level, kv_dtype, sizes, entries, section)
     for chunk, entry in zip(chunks_of(sizes), entries, strict=True):
-        tokens = block_tokens(sizes[2], chunk.block)
-        num_items = sizes[1] * (tokens.stop - tokens.start) * sizes[3]
-        if not _is_earned(entry, level, num_items * kv_dtype.itemsize_bytes):
+        if not _is_earned(entry, frame, frame.chunk_bytes(chunk)):
             raise _corrupt("a chunk declares a length or encoding that it cannot have")
     return frame
 
@@ -234,9 +257,20 @@ def _require_shape(shape: Sequence[int], kv_dtype: KVDtype, num_chunks: int) -> 
         raise _corrupt(f"{num_chunks} chunks for {shape[0]} layers of {shape[2]} tokens")
 
 
-def _parse_table(table: memoryview, record_bytes: int) -> tuple[ChunkEntry, ...]:
+def _parse_section(data: memoryview) -> PackSection | None:
+    if not data:
+        return None
+    section = PackSection.from_bytes(data)
+    if section is None:
+        raise _newer("a pack section with reserved values")
+    return section
+
+
+def _parse_table(
+    table: memoryview, table_end: int, record_bytes: int
+) -> tuple[ChunkEntry, ...]:
     entries = []
-    end = HEADER.size + len(table) + CHECKSUM.size
+    end = table_end + CHECKSUM.size
     for code_and_length, stored_checksum, decoded_checksum in ENTRY.iter_unpack(table):
         code, length = code_and_length >> 56, code_and_length & MAX_LENGTH
         if code not in _ENCODINGS:
@@ -248,9 +282,12 @@ def _parse_table(table: memoryview, record_bytes: int) -> tuple[ChunkEntry, ...]
     return tuple(entries)
 
 
-def _is_earned(entry: ChunkEntry, level: str, decoded_bytes: int) -> bool:
-    if entry.encoding not in _ALLOWED[level]:
+def _is_earned(entry: ChunkEntry, frame: Frame, decoded_bytes: int) -> bool:
+    if entry.encoding not in _ALLOWED[frame.level, frame.part]:
         return False
+    if entry.encoding is Encoding.NOTHING:
+        checksums = entry.stored_checksum, entry.decoded_checksum
+        return entry.length == 0 and checksums == (_CHECKSUM_OF_NOTHING,) * 2
     if entry.encoding is Encoding.RAW:
         same_checksum = entry.stored_checksum == entry.decoded_checksum
         return same_checksum and entry.length == decoded_bytes

@@ -16,7 +16,7 @@ Level: TypeAlias = Callable[[BitArray, KVDtype], StoredChunk]
 """Stores a contiguous chunk [H, T, D]. Every level's chunks are read by their encoding."""
 
 LEVELS: Mapping[str, Level] = {"raw": store_raw, "fast": store_fast}
-_NOT_YET = ("linear", "spec")
+_NOT_YET = ("spec",)
 
 
 def require_level(name: str) -> Level:
@@ -25,7 +25,7 @@ def require_level(name: str) -> Level:
     Raises
     ------
     LevelUnavailableError
-        ``linear`` and ``spec``: use ``fast`` now.
+        ``spec``: use ``fast`` now.
     UsageError
         No such level.
     """

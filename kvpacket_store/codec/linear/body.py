@@ -15,7 +15,7 @@ import numpy.typing as npt
 from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.types import BitArray
 
-from ..checksum import Bytes
+from kvpacket_store.codec.checksum import Bytes
 from .lanes import LANES
 from .prepared import Prepared
 
@@ -24,6 +24,7 @@ __all__ = [
     "Symbols",
     "decode_parts",
     "encode_parts",
+    "let_be_context",
     "new_context",
     "split_parts",
     "symbols_of",
@@ -61,11 +62,17 @@ class Symbols(NamedTuple):
 
 
 def symbols_of(
-    chunk: BitArray, prepared: Prepared, place: Place, context: npt.NDArray[np.int16]
+    chunk: BitArray,
+    prepared: Prepared,
+    place: Place,
+    context: npt.NDArray[np.int16],
+    kernels: Any = None,
 ) -> Symbols:
-    """Return what is coded of a chunk [H, T, D] of 16-bit items; its context rows are written."""
-    from . import encode_kernel
+    """Return what is coded of a chunk [H, T, D] of 16-bit items; its context rows are written.
 
+    ``kernels`` are the compiled ones unless the reference's are handed in.
+    """
+    kernels = kernels or _compiled()
     channels = prepared.channels(place.setting, place.layer, place.side)
     size = (len(channels[0]), chunk.shape[1])
     symbols, fine_symbols = np.empty((2, *size), np.uint8)
@@ -74,7 +81,7 @@ def symbols_of(
     words = np.zeros(chunk.size * _MAX_REST_BITS // 32 + 2, np.uint32)
     coded = (symbols, which, fine_symbols, fine_which, escaped, words)
     model = prepared.model(place.layer, place.side)
-    num_escaped, num_bits = encode_kernel.find_symbols(
+    num_escaped, num_bits = kernels.find_symbols(
         _geometry(prepared, place), channels, model, context, coded, chunk
     )
     escaped = escaped[:num_escaped]
@@ -82,23 +89,34 @@ def symbols_of(
 
 
 def encode_parts(
-    chunk: BitArray, prepared: Prepared, place: Place, context: npt.NDArray[np.int16]
+    chunk: BitArray,
+    prepared: Prepared,
+    place: Place,
+    context: npt.NDArray[np.int16],
+    kernels: Any = None,
 ) -> tuple[bytes, bytes] | None:
     """Return base and rest of a chunk [H, T, D] of 16-bit items; None where lanes would overflow.
 
     Context rows before this side are read, this side's are written.
     """
-    found = symbols_of(chunk, prepared, place, context)
+    kernels = kernels or _compiled()
+    found = symbols_of(chunk, prepared, place, context, kernels)
     every = np.ones(len(found.symbols), np.bool_)
-    lanes = _encode_lanes(found.symbols, found.which, every, prepared)
+    lanes = _encode_lanes(found.symbols, found.which, every, prepared, kernels)
     dropping = prepared.pack.drops[place.setting, place.layer, place.side] > 0
     fine: bytes | None = b""
     if dropping.any():
-        fine = _encode_lanes(found.fine_symbols, found.fine_which, dropping, prepared)
+        fine = _encode_lanes(found.fine_symbols, found.fine_which, dropping, prepared, kernels)
     if lanes is None or fine is None:
         return None
     base = b"".join([_COUNT.pack(len(found.escaped)), lanes, found.escaped.tobytes()])
     return base, fine + found.words.tobytes()[: (found.num_bits + 7) // 8]
+
+
+def _compiled() -> Any:
+    from . import kernels  # numba takes 0.4 s to import: not before it is needed
+
+    return kernels
 
 
 def _geometry(prepared: Prepared, place: Place) -> tuple[Any, int, int]:
@@ -107,17 +125,17 @@ def _geometry(prepared: Prepared, place: Place) -> tuple[Any, int, int]:
     return tuple(prepared.layout), shape.first_row(place.layer) // 2, first_row
 
 
-def _encode_lanes(symbols: Any, which: Any, used: Any, prepared: Prepared) -> bytes | None:
+def _encode_lanes(
+    symbols: Any, which: Any, used: Any, prepared: Prepared, kernels: Any
+) -> bytes | None:
     """Return states, lengths and words of all lanes; None where a length has over 16 bits."""
-    from . import encode_kernel
-
     num_channels, num_tokens = symbols.shape
     num_lanes = min(LANES, num_tokens)
     capacity = num_channels * -(-num_tokens // num_lanes) + 1
     ends = capacity * np.arange(1, num_lanes + 1)
     states, places = np.full(num_lanes, STATE, np.uint64), ends.astype(np.uint64)
     words = np.empty(num_lanes * capacity, np.uint16)
-    encode_kernel.encode_lanes((states, places, words), which, prepared.ranges, symbols, used)
+    kernels.encode_lanes((states, places, words), which, prepared.ranges, symbols, used)
     lengths = ends - places.astype(np.int64)
     if lengths.max() >= 1 << 16:
         return None
@@ -137,14 +155,21 @@ def split_parts(stored: Bytes, num_tokens: int) -> tuple[memoryview, memoryview]
 
 
 def decode_parts(
-    base: Bytes,
-    rest: Bytes | None,
+    parts: tuple[Bytes, Bytes | None],
     prepared: Prepared,
     place: Place,
     context: npt.NDArray[np.int16],
-    out: BitArray,
+    outs: tuple[BitArray, BitArray],
+    kernels: Any = None,
 ) -> None:
-    """Write a chunk into ``out`` [H, T, D] of 16-bit items: exact, or rebuilt without its rest.
+    """Decode a chunk whose base, and rest where exact items are wanted, these are.
+
+    Parameters
+    ----------
+    parts : tuple
+        Base; rest or None.
+    outs : tuple of uint16 [H, T, D]
+        For exact items, and for those rebuilt from the base; of size 0 where not wanted.
 
     Raises
     ------
@@ -152,22 +177,23 @@ def decode_parts(
         The parts do not hold together. Parts that do may still be another chunk's: the checksum of
         the items is the caller's to compare.
     """
-    from . import decode_kernel
-
+    kernels = kernels or _compiled()
     channels = prepared.channels(place.setting, place.layer, place.side)
-    num_tokens = out.shape[1]
-    base_view = memoryview(base)
+    num_tokens = max(out.shape[1] for out in outs)
+    base_view, rest = memoryview(parts[0]), parts[1]
     lanes, at, ends = _find_lanes(base_view, _COUNT.size, num_tokens, len(channels[0]))
     num_escapes = _num_escapes(base_view)
     if at + 2 * num_escapes != len(base_view):
         raise _damaged("its sections do not fill it")
-    escaped = np.zeros(num_escapes + 1, out.dtype)
-    escaped[:-1] = np.frombuffer(base_view, out.dtype, num_escapes, at)
+    escaped = np.zeros(num_escapes + 1, np.uint16)
+    escaped[:-1] = np.frombuffer(base_view, "<u2", num_escapes, at)
+    if (escaped >> prepared.layout.sign_shift > 1).any():
+        raise _damaged("it has an item that cannot be")
     fine_lanes, fine_ends, words, num_bytes = _find_rest(rest, channels, num_tokens)
-    geometry = (rest is not None, *_geometry(prepared, place))
     model = (*prepared.model(place.layer, place.side), prepared.slots, prepared.sizes)
-    found, bits = decode_kernel.decode_chunk(
-        geometry, channels, model, context, (lanes, escaped), (fine_lanes, words), out
+    geometry = _geometry(prepared, place)
+    found, bits = kernels.decode_chunk(
+        geometry, channels, model, context, (lanes, escaped), (fine_lanes, words), outs
     )
     _require_done(lanes, ends)
     _require_done(fine_lanes, fine_ends)
@@ -175,6 +201,19 @@ def decode_parts(
         raise _damaged("its escapes are not those of its symbols")
     if rest is not None and (int(bits) + 7) // 8 != num_bytes:
         raise _damaged("its rest ends early or late")
+
+
+def let_be_context(
+    chunk: BitArray,
+    prepared: Prepared,
+    place: Place,
+    context: npt.NDArray[np.int16],
+    kernels: Any = None,
+) -> None:
+    """Write the context rows of a chunk [H, T, D] that was stored without prediction."""
+    kernels = kernels or _compiled()
+    channels = prepared.channels(place.setting, place.layer, place.side)
+    kernels.let_be_context(_geometry(prepared, place), channels, context, chunk)
 
 
 def _find_rest(rest: Bytes | None, channels: Any, num_tokens: int) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import compiled, inlined
+from kvpacket_store.codec.compiled import compiled, inlined
 from .items import bin_of, join_item, look
 from .lanes import pop_channel
 from .multiply_tile import multiply_tile
 from .shapes import BELOW, ESCAPE, ZERO
 
-__all__ = ["decode_chunk"]
+__all__ = ["decode_chunk", "let_be_context"]
 
 
 @inlined
@@ -142,14 +142,14 @@ def approximate(symbols: Any, rebuilt: Any, numbers: Any, items: Any) -> None:
 
 @compiled
 def decode_chunk(
-    geometry: Any, channels: Any, model: Any, context: Any, base: Any, rest: Any, out: Any
+    geometry: Any, channels: Any, model: Any, context: Any, base: Any, rest: Any, outs: Any
 ) -> Any:
-    """Decode a chunk into ``out`` [H, T, D]; return how far escapes and rest bits were read.
+    """Decode a chunk [H, T, D]; return how far escapes and rest bits were read.
 
     Parameters
     ----------
     geometry : tuple
-        Fine layers as well?, item layout, first context pair, first row of this side.
+        Item layout, first context pair, first row of this side.
     channels : tuple of int32 [C] arrays
         Step, center, context shift, base, multiplier, shift, dropped bits, first coarse table, first
         fine table.
@@ -159,17 +159,20 @@ def decode_chunk(
         Rows before this side are read, this side's are written.
     base, rest : tuple
         Lanes (states, places, words), then escaped items or 32-bit words of rest bits.
+    outs : tuple of uint16 [H, T, D]
+        For the exact items, and for those rebuilt from the base alone; one of size 0 is not wanted.
     """
-    exact, layout, first_pair, first_row = geometry
+    layout, first_pair, first_row = geometry
+    exact_out, base_out = outs
+    _, num_tokens, head_dim = exact_out.shape if exact_out.size else base_out.shape
     steps, centers, shifts, bases, multipliers, downs, drops, coarse_tables, fine_tables = channels
     matrices, starts, strides, slots, sizes = model
     lanes, escaped = base
     fine_lanes, bits = rest
-    _, num_tokens, head_dim = out.shape
     sums = np.empty((16, 16 * context.shape[0]), np.int32)
     predicted, coarse, rebuilt = np.empty((3, num_tokens), np.int32)
     which, symbols = np.empty(num_tokens, np.uint64), np.empty(num_tokens, np.uint8)
-    fine_symbols, items = np.zeros(num_tokens, np.uint8), np.empty(num_tokens, out.dtype)
+    fine_symbols, items = np.zeros(num_tokens, np.uint8), np.empty(num_tokens, np.uint16)
     num_escaped, position = 0, np.uint64(0)
     for c in range(len(steps)):
         if c % 16 == 0:
@@ -186,14 +189,29 @@ def decode_chunk(
             numbers, work = (step, drop, layout), (coarse, rebuilt, items)
             num_escaped = read_escapes(symbols, escaped, num_escaped, numbers, work)
         write_context(rebuilt, (centers[c], np.int64(shifts[c])), context, first_row + c)
-        if exact:
+        if base_out.size:
+            approximate(symbols, rebuilt, (step, layout, sizes), items)
+            base_out[c // head_dim, :, c % head_dim] = items
+        if exact_out.size:
             if drop > 0:
                 choose_fine(predicted, coarse, drop, fine_tables[c], which)
                 pop_channel(fine_lanes, which, slots, fine_symbols)
                 for t in range(num_tokens):
                     coarse[t] = (coarse[t] << drop) + np.int32(fine_symbols[t])
             position = read_items(symbols, coarse, bits, position, (step, layout, sizes), items)
-        else:
-            approximate(symbols, rebuilt, (step, layout, sizes), items)
-        out[c // head_dim, :, c % head_dim] = items
+            exact_out[c // head_dim, :, c % head_dim] = items
     return num_escaped, position
+
+
+@compiled
+def let_be_context(geometry: Any, channels: Any, context: Any, chunk: Any) -> None:
+    """Write the context rows of a chunk [H, T, D] that was stored without prediction."""
+    layout, _, first_row = geometry
+    steps, centers, shifts = channels[0], channels[1], channels[2]
+    _, num_tokens, head_dim = chunk.shape
+    found = np.empty(num_tokens, np.int32)
+    for c in range(len(steps)):
+        for t in range(num_tokens):
+            item = np.int64(chunk[c // head_dim, t, c % head_dim])
+            found[t], _ = bin_of(item, np.int64(steps[c]), layout)
+        write_context(found, (centers[c], np.int64(shifts[c])), context, first_row + c)

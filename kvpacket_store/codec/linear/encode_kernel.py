@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import compiled, inlined
+from kvpacket_store.codec.compiled import compiled, inlined
 from .decode_kernel import (
     choose_coarse,
     choose_fine,

@@ -68,7 +68,7 @@ def _count(
     shape, kv_dtype = prepared.pack.shape, prepared.pack.kv_dtype
     context = new_context(prepared, len(range(pair[0].shape[2])[part]))
     for layer, side in itertools.product(range(shape.layers), range(2)):
-        chunk = np.ascontiguousarray(coded_half(pair[side][layer, :, part], kv_dtype))
+        chunk = coded_half(pair[side][layer, :, part], kv_dtype)
         found = symbols_of(chunk, prepared, Place(layer, side, setting), context)
         drops = prepared.pack.drops[setting, layer, side]
         at = (setting, layer, side)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import inlined
+from kvpacket_store.codec.compiled import inlined
 
 __all__ = ["MAX_BIN", "MAX_OCTAVES", "ItemLayout", "bin_of", "join_item", "look", "rest_of", "sizes_of"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import inlined
+from kvpacket_store.codec.compiled import inlined
 
 __all__ = ["LANES", "pop_channel", "push_channel"]
 

@@ -21,7 +21,7 @@ import zstandard
 from kvpacket_store.errors import CorruptRecordError, UnsupportedFormatError
 from kvpacket_store.types import KVDtype
 
-from ..checksum import Bytes
+from kvpacket_store.codec.checksum import Bytes
 from .shapes import GROUP, NUM_COARSE, NUM_FINE, PackShape
 
 __all__ = ["MAX_PACK_BYTES", "SETTINGS", "CodecPack"]

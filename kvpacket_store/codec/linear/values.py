@@ -16,9 +16,10 @@ __all__ = ["bins_of", "coded_half", "values_of"]
 _LAYOUTS = {"bf16": (8, 7), "fp32": (8, 7), "fp16": (5, 10), "fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
 
 
-def coded_half(items: BitArray, kv_dtype: KVDtype) -> BitArray:
-    """Return the bits that are predicted: all, or of fp32 the upper half."""
-    return (items >> np.uint32(16)).astype(np.uint16) if kv_dtype is KVDtype.FP32 else items
+def coded_half(items: BitArray, kv_dtype: KVDtype) -> npt.NDArray[np.uint16]:
+    """Return the bits that are predicted, in 16: all, or of fp32 the upper half; contiguous."""
+    upper = items >> np.uint32(16) if kv_dtype is KVDtype.FP32 else items
+    return np.ascontiguousarray(upper, np.uint16)
 
 
 @cache
