@@ -14,7 +14,16 @@ from kvpacket_store.types import BitArray
 from .body import Place, new_context, symbols_of
 from .pack import SETTINGS
 from .prepared import Prepared
-from .shapes import ESCAPE, NUM_COARSE, NUM_FINE, ZERO, coarse_table, fine_table
+from .shapes import (
+    ESCAPE,
+    NUM_COARSE,
+    NUM_FINE,
+    ZERO,
+    coarse_table,
+    coarse_table_of,
+    fine_table,
+    fine_table_of,
+)
 from .values import coded_half
 
 __all__ = ["Histograms", "gather", "tables_of"]
@@ -70,15 +79,29 @@ def _count(
     for layer, side in itertools.product(range(shape.layers), range(2)):
         chunk = coded_half(pair[side][layer, :, part], kv_dtype)
         found = symbols_of(chunk, prepared, Place(layer, side, setting), context)
-        drops = prepared.pack.drops[setting, layer, side]
+        drops = prepared.pack.drops[setting, layer, side].astype(np.int64)
         at = (setting, layer, side)
-        for c, drop in enumerate(drops):
-            place = (found.which[c] >> np.uint64(12)).astype(np.int64) - coarse_table(int(drop))
-            np.add.at(counts.coarse[at][c], (place, found.symbols[c]), 1)
-            if drop:
-                first = NUM_COARSE * len(prepared.pack.coarse) + fine_table(int(drop))
-                place = (found.fine_which[c] >> np.uint64(12)).astype(np.int64) - first
-                np.add.at(counts.fine[at][c], (place, found.fine_symbols[c]), 1)
+        first = coarse_table_of(drops)
+        counts.coarse[at] += _tally(found.which, first, found.symbols, (8, 64))
+        if drops.any():
+            some = drops > 0
+            first = NUM_COARSE * len(prepared.pack.coarse) + fine_table_of(drops[some])
+            fine = _tally(found.fine_which[some], first, found.fine_symbols[some], (16, 8))
+            counts.fine[at][some] += fine
+
+
+def _tally(
+    which: npt.NDArray[np.uint64],
+    first: npt.NDArray[np.int64],
+    symbols: npt.NDArray[np.uint8],
+    size: tuple[int, int],
+) -> npt.NDArray[np.int64]:
+    """Count symbols [C, T] by channel, table from the channel's ``first`` on, and symbol."""
+    place = (which >> np.uint64(12)).astype(np.int64) - first[:, None]
+    channel = np.arange(len(which))[:, None]
+    index = (channel * size[0] + place) * size[1] + symbols
+    counted = np.bincount(index.ravel(), minlength=len(which) * size[0] * size[1])
+    return counted.reshape(len(which), *size)
 
 
 def tables_of(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .items import ItemLayout, sizes_of
 from .pack import CodecPack
-from .shapes import GROUP, NUM_COARSE, NUM_FINE, coarse_table, fine_table
+from .shapes import GROUP, NUM_COARSE, NUM_FINE, coarse_table_of, fine_table_of
 
 __all__ = ["Prepared", "prepare"]
 
@@ -69,9 +69,8 @@ class Prepared:
         pack, at = self.pack, (layer, side)
         drops = pack.drops[setting][at].astype(np.int32)
         classes = pack.classes[setting][at].astype(np.int32)
-        coarse = classes * NUM_COARSE + np.array([coarse_table(d) for d in range(4)])[drops]
-        fine = classes * NUM_FINE + np.array([0, *(fine_table(d) for d in range(1, 4))])[drops]
-        fine += len(pack.coarse) * NUM_COARSE
+        coarse = classes * NUM_COARSE + coarse_table_of(drops)
+        fine = len(pack.coarse) * NUM_COARSE + classes * NUM_FINE + fine_table_of(drops)
         arrays = (pack.steps, pack.centers, pack.shifts, pack.bases, pack.multipliers, pack.downs)
         columns = [*(array[at] for array in arrays), drops, coarse, fine]
         return tuple(np.ascontiguousarray(column, np.int32) for column in columns)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 __all__ = [
     "BELOW",
@@ -13,7 +15,9 @@ __all__ = [
     "ZERO",
     "PackShape",
     "coarse_table",
+    "coarse_table_of",
     "fine_table",
+    "fine_table_of",
 ]
 
 GROUP = 16  # channels predicted together: what they say of each other is lost, 0.02 bit
@@ -89,3 +93,13 @@ def coarse_table(drop: int) -> int:
 def fine_table(drop: int) -> int:
     """Return the first of the 2**drop + 8 fine tables of a class; ``drop`` is 1 to 3."""
     return sum((1 << d) + 2 * BELOW for d in range(1, drop))
+
+
+def coarse_table_of(drops: Any) -> Any:
+    """Return :func:`coarse_table` of an array of drops."""
+    return np.array([coarse_table(drop) for drop in range(4)])[drops]
+
+
+def fine_table_of(drops: Any) -> Any:
+    """Return :func:`fine_table` of an array of drops; 0 where nothing is dropped."""
+    return np.array([fine_table(drop) for drop in range(4)])[drops]

@@ -11,7 +11,6 @@ from kvpacket_store.codec.frame import (
     Frame,
     block_tokens,
     chunks_of,
-    head_bytes,
     num_blocks,
     pack_head,
     parse_head,
@@ -22,7 +21,7 @@ from kvpacket_store.types import KVDtype
 def empty_record(num_layers):
     """A record of no tokens: all head."""
     num_chunks = 2 * num_layers
-    nothing = ChunkEntry(head_bytes(num_chunks), 0, Encoding.RAW, 7, 7)
+    nothing = ChunkEntry(48 + 24 * num_chunks, 0, Encoding.RAW, 7, 7)
     return Frame("raw", KVDtype.BF16, (num_layers, 1, 0, 1), (nothing,) * num_chunks)
 
 
