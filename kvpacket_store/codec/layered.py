@@ -266,7 +266,9 @@ def _require_twins(base: Frame, enhancement: Frame) -> None:
     if ours is None or theirs is None:
         raise UsageError("records of level 'linear' are wanted")
     said = (base.shape, base.kv_dtype, ours._replace(part=theirs.part))
-    if said != (enhancement.shape, enhancement.kv_dtype, theirs):
+    complete = [entry.encoding is Encoding.RAW for entry in base.entries]
+    empty = [entry.encoding is Encoding.NOTHING for entry in enhancement.entries]
+    if said != (enhancement.shape, enhancement.kv_dtype, theirs) or complete != empty:
         raise CorruptRecordError(
             "base and enhancement are not of one packet; prefill this packet again from its token ids"
         )

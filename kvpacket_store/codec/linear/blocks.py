@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvpacket_store.codec.checksum import Bytes
+from kvpacket_store.codec.frame import MAX_RATIO
 from kvpacket_store.types import BitArray, KVDtype
 
 from .body import (
@@ -49,12 +50,18 @@ def encode_block(
         place = Place(layer, side, settings[2 * layer + side])
         upper = coded_half(items, kv_dtype)
         parts = encode_parts(upper, prepared, place, context) if items.size else None
-        lower = _lower_half(items, kv_dtype)
-        if parts is None or sum(map(len, parts)) + len(lower) >= items.nbytes:
+        if parts is not None:
+            parts = parts[0], parts[1] + _lower_half(items, kv_dtype)
+        if parts is None or not _are_worth_it(parts, items.nbytes):
             let_be_context(upper, prepared, place, context)
             yield EncodedChunk(None, None)
         else:
-            yield EncodedChunk(parts[0], parts[1] + lower)
+            yield EncodedChunk(*parts)
+
+
+def _are_worth_it(parts: tuple[bytes, bytes], num_bytes: int) -> bool:
+    """Return whether parts are shorter than the items, and none so short that readers refuse it."""
+    return sum(map(len, parts)) < num_bytes <= MAX_RATIO * min(map(len, parts))
 
 
 def _lower_half(items: BitArray, kv_dtype: KVDtype) -> bytes:

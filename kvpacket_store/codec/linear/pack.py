@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from kvpacket_store.codec.checksum import Bytes
+from kvpacket_store.codec.rans_body import EXPONENT_BITS
 from kvpacket_store.errors import CorruptRecordError, UnsupportedFormatError
 from kvpacket_store.types import KVDtype
 
-from kvpacket_store.codec.checksum import Bytes
-from .shapes import GROUP, NUM_COARSE, NUM_FINE, PackShape
+from .shapes import GROUP, NUM_COARSE, NUM_FINE, PackShape, fine_table
 
 __all__ = ["MAX_PACK_BYTES", "SETTINGS", "CodecPack"]
 
@@ -31,6 +33,20 @@ MAX_PACK_BYTES = 1 << 28
 MAGIC = b"\x89KVC\r\n\x1a\n"
 PACK_VERSION = 1
 _HEAD = struct.Struct("<8sHI")
+_MAX_RATIO = 1 << 15  # no Zstandard block gives more bytes for one
+_MAX_BASE = 1 << 30  # shifted left by 32 at most, in 64 bits
+_MAX_PREDICTION = 1 << 30  # bins: with room to spare in 32 bits
+_WEIGHTS = re.compile("[0-9a-f]{64}|")
+_MISREAD = (
+    zstandard.ZstdError,
+    struct.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 _NAMES = tuple(
     "steps centers shifts bases multipliers downs drops classes coarse fine matrices".split()
 )
@@ -111,14 +127,14 @@ class CodecPack:
         _, version, num_bytes = _HEAD.unpack_from(data)
         if version != PACK_VERSION:
             raise UnsupportedFormatError(f"codec pack of version {version}; upgrade kvpacket-store")
-        if num_bytes > MAX_PACK_BYTES:
-            raise _damaged(f"it declares {num_bytes} bytes, over {MAX_PACK_BYTES}")
+        packed = data[_HEAD.size :]
+        if num_bytes > min(MAX_PACK_BYTES, _MAX_RATIO * len(packed)):
+            raise _damaged(f"it declares {num_bytes} bytes")
         try:
-            packed = data[_HEAD.size :]
             if zstandard.frame_content_size(packed) != num_bytes:
                 raise _damaged("it declares another length")
             return _parse(zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False))
-        except (zstandard.ZstdError, ValueError, KeyError, TypeError, struct.error) as error:
+        except _MISREAD as error:
             raise _damaged(str(error)) from error
 
     def _contents(self) -> bytes:
@@ -155,6 +171,8 @@ def _parse(contents: bytes) -> CodecPack:
     pack = CodecPack(
         shape, KVDtype(head["kv_dtype"]), str(head["weights"]), dict(head["about"]), **arrays
     )
+    if pack._contents() != contents:
+        raise ValueError("its head is not written as heads are")
     _require_possible(pack)
     return pack
 
@@ -180,8 +198,13 @@ def _array_shapes(shape: PackShape, num_classes: int) -> dict[str, tuple[str, tu
 
 def _require_possible(pack: CodecPack) -> None:
     """Refuse numbers that would lead the kernels out of their arrays or sums out of 32 bits."""
+    largest_exponent = (1 << EXPONENT_BITS[pack.kv_dtype.value]) - 1
     wrong = (
-        pack.drops.max(initial=0) > 3
+        not _WEIGHTS.fullmatch(pack.weights)
+        or pack.steps.min() < 1
+        or pack.steps.max() >= largest_exponent
+        or np.abs(pack.centers.astype(np.int64)).max() > 4096
+        or pack.drops.max(initial=0) > 3
         or pack.drops[0].any()
         or pack.classes.max(initial=0) >= len(pack.coarse)
         or pack.shifts.max(initial=0) > 12
@@ -190,10 +213,25 @@ def _require_possible(pack: CodecPack) -> None:
         or (pack.coarse == 0).any()
         or (pack.fine.sum(axis=2) != 4096).any()
         or (pack.fine > 4095).any()
+        or any(
+            pack.fine[:, fine_table(drop) : fine_table(drop + 1), 1 << drop :].any()
+            for drop in (1, 2)
+        )
         or pack.matrices.min(initial=0) < -127
+        or np.abs(pack.bases.astype(np.int64)).max() >= _MAX_BASE
+        or _largest_prediction(pack) >= _MAX_PREDICTION
     )
     if wrong:
         raise ValueError("it has numbers that cannot be")
+
+
+def _largest_prediction(pack: CodecPack) -> int:
+    """Return a bound on how far from zero any context can move a prediction, in bins."""
+    shape = pack.shape
+    rows = [[shape.rows(layer, side) + shape.padded - GROUP for side in range(2)]
+            for layer in range(shape.layers)]  # fmt: skip
+    sums = 127 * 127 * np.array(rows, np.int64)[:, :, None] * pack.multipliers
+    return int(((sums >> pack.downs) + (np.abs(pack.bases.astype(np.int64)) >> 8)).max())
 
 
 def _damaged(reason: str) -> CorruptRecordError:

@@ -1,4 +1,4 @@
-"""The kernels of level ``linear`` in numpy and Python integers: slow, and what compiled ones must do.
+"""The kernels of level ``linear`` in numpy and plain integers: slow, and what compiled ones do.
 
 The names, arguments and results are those of ``decode_kernel`` and ``encode_kernel``.
 """
@@ -135,11 +135,12 @@ def find_symbols(
             sums = _predict(c // GROUP, model, context, first_pair)
         items = [int(item) for item in chunk[c // head_dim, :, c % head_dim]]
         pairs = [_bin_of(item, channel.step, layout) for item in items]
-        found, escaping = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+        found, escaping = np.array(pairs)[:, 0], np.array(pairs)[:, 1].astype(bool)
         predicted, coarse = _place(sums[c % GROUP], channel, num_tokens), found >> channel.drop
         symbol = coarse - (predicted >> channel.drop) + ZERO
         escaping |= (symbol < 0) | (symbol >= ESCAPE)
-        symbols[c], which[c] = np.where(escaping, ESCAPE, symbol), _coarse_tables(predicted, channel)
+        symbols[c] = np.where(escaping, ESCAPE, symbol)
+        which[c] = _coarse_tables(predicted, channel)
         rebuilt = np.where(escaping, found, _rebuild(predicted, coarse, channel.drop))
         _write_context(rebuilt, channel, context, first_row + c)
         if channel.drop:
@@ -204,8 +205,8 @@ def decode_chunk(
         symbols = _pop_channel(lanes, _coarse_tables(predicted, channel), slots)
         coarse = (predicted >> channel.drop) + symbols - ZERO
         rebuilt = _rebuild(predicted, coarse, channel.drop)
-        items = {}
-        for token in np.flatnonzero(symbols == ESCAPE):
+        items: dict[int, int] = {}
+        for token in map(int, np.flatnonzero(symbols == ESCAPE)):
             items[token] = int(escaped[min(num_escaped, len(escaped) - 1)])
             rebuilt[token] = _bin_of(items[token], channel.step, layout)[0]
             coarse[token] = rebuilt[token] >> channel.drop

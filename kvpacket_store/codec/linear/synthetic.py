@@ -1,4 +1,4 @@
-"""Made-up packs and items, the same at each call: for tests, which need no model and no training."""
+"""Made-up packs and items, the same at each call: for tests, without a model or training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _coarse(rng: np.random.Generator) -> npt.NDArray[np.uint16]:
     weights = np.exp(-np.abs(np.arange(64) - ZERO) / scales)
     tables = 1 + np.floor(weights / weights.sum(axis=2, keepdims=True) * (4096 - 64))
     tables[..., ZERO] += 4096 - tables.sum(axis=2)
-    return tables.astype(np.uint16)
+    return np.asarray(tables, np.uint16)
 
 
 def _fine(rng: np.random.Generator) -> npt.NDArray[np.uint16]:
@@ -79,7 +79,7 @@ def _bits(values: npt.NDArray[np.float32], kv_dtype: KVDtype) -> BitArray:
         exponent = (single >> 23 & 255).astype(np.int64) - 120
         magnitude = np.where(exponent > 0, exponent << 3 | single >> 20 & 7, 1)
         return (single >> 24 & 128 | magnitude).astype(np.uint8)
-    by_dtype = {
+    by_dtype: dict[KVDtype, BitArray] = {
         KVDtype.BF16: (single >> 16).astype(np.uint16),
         KVDtype.FP16: half,
         KVDtype.FP32: single,
