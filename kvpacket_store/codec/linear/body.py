@@ -135,7 +135,7 @@ def _encode_lanes(
     ends = capacity * np.arange(1, num_lanes + 1)
     states, places = np.full(num_lanes, STATE, np.uint64), ends.astype(np.uint64)
     words = np.empty(num_lanes * capacity, np.uint16)
-    kernels.encode_lanes((states, places, words), which, prepared.ranges, symbols, used)
+    kernels.encode_lanes((states, places, words), which, prepared.tables[0], symbols, used)
     lengths = ends - places.astype(np.int64)
     if lengths.max() >= 1 << 16:
         return None
@@ -190,7 +190,7 @@ def decode_parts(
     if (escaped >> prepared.layout.sign_shift > 1).any():
         raise _damaged("it has an item that cannot be")
     fine_lanes, fine_ends, words, num_bytes = _find_rest(rest, channels, num_tokens)
-    model = (*prepared.model(place.layer, place.side), prepared.slots, prepared.sizes)
+    model = (*prepared.model(place.layer, place.side), prepared.tables, prepared.sizes)
     geometry = _geometry(prepared, place)
     found, bits = kernels.decode_chunk(
         geometry, channels, model, context, (lanes, escaped), (fine_lanes, words), outs

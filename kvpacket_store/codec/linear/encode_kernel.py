@@ -17,6 +17,7 @@ from .decode_kernel import (
     predict,
     rebuild,
     write_context,
+    find_units,
 )
 from .items import bin_of, rest_of
 from .lanes import push_channel
@@ -55,7 +56,8 @@ def _append(words: Any, position: Any, value: Any, bits: Any) -> None:
 
 @inlined
 def _write_rest(items: Any, escaping: Any, step: int, layout: Any, words: Any, position: Any) -> Any:
-    for t in range(len(items)):
+    for i in range(len(items)):
+        t = np.uint64(i)
         if not escaping[t]:
             value, bits = rest_of(np.int64(items[t]), step, layout)
             _append(words, position, value, bits)
@@ -87,41 +89,43 @@ def find_symbols(
     symbols, which, fine_symbols, fine_which, escaped, words = coded
     _, num_tokens, head_dim = chunk.shape
     sums = np.empty((16, 16 * context.shape[0]), np.int32)
+    units = np.zeros((16, 16 * context.shape[0]), np.int16)
     predicted, found, coarse, rebuilt = np.empty((4, num_tokens), np.int32)
     escaping, items = np.empty(num_tokens, np.bool_), np.empty(num_tokens, chunk.dtype)
     num_escaped, position = 0, np.uint64(0)
-    for c in range(len(steps)):
-        if c % 16 == 0:
-            group = c // 16
-            matrix = matrices[starts[group] : starts[group] + 16 * strides[group]]
-            predict(matrix, strides[group], context, first_pair, sums)
-        step, drop = np.int64(steps[c]), np.int64(drops[c])
-        items[:] = chunk[c // head_dim, :, c % head_dim]
-        _find_bins(items, step, layout, found, escaping)
-        place(sums[c % 16], (bases[c], multipliers[c], np.int64(downs[c])), predicted)
-        choose_coarse(predicted, drop, coarse_tables[c], which[c])
-        escapes = _write_coarse(found, predicted, drop, escaping, symbols[c])
-        for t in range(num_tokens):
-            coarse[t] = found[t] >> drop
-        rebuild(predicted, coarse, drop, rebuilt)
-        if escapes:
-            num_escaped = _write_escapes(items, escaping, escaped, num_escaped)
+    for group in range(len(starts)):
+        matrix = matrices[starts[group] : starts[group] + 16 * strides[group]]
+        predict(matrix, strides[group], context, first_pair, sums)
+        for j in range(min(16, len(steps) - 16 * group)):
+            c = 16 * group + j
+            step, drop = np.int64(steps[c]), drops[c]
+            items[:] = chunk[c // head_dim, :, c % head_dim]
+            _find_bins(items, step, layout, found, escaping)
+            place(sums[j], (bases[c], multipliers[c], np.int64(downs[c])), predicted)
+            choose_coarse(predicted, drop, coarse_tables[c], which[c])
+            escapes = _write_coarse(found, predicted, drop, escaping, symbols[c])
             for t in range(num_tokens):
-                if escaping[t]:
-                    rebuilt[t] = found[t]
-        write_context(rebuilt, (centers[c], np.int64(shifts[c])), context, first_row + c)
-        if drop > 0:
-            choose_fine(predicted, coarse, drop, fine_tables[c], fine_which[c])
-            for t in range(num_tokens):
-                fine_symbols[c, t] = np.uint8(found[t] - (coarse[t] << drop))
-        position = _write_rest(items, escaping, step, layout, words, position)
+                coarse[t] = found[t] >> drop
+            rebuild(predicted, coarse, drop, rebuilt)
+            if escapes:
+                num_escaped = _write_escapes(items, escaping, escaped, num_escaped)
+                for t in range(num_tokens):
+                    if escaping[t]:
+                        rebuilt[t] = found[t]
+            find_units(rebuilt, (centers[c], shifts[c]), units[j])
+            if drop > 0:
+                choose_fine(predicted, coarse, drop, fine_tables[c], fine_which[c])
+                for t in range(num_tokens):
+                    fine_symbols[c, t] = np.uint8(found[t] - (coarse[t] << drop))
+            position = _write_rest(items, escaping, step, layout, words, position)
+        write_context(units, context, first_row + 16 * group)
     return num_escaped, position
 
 
 @compiled
-def encode_lanes(lanes: Any, which: Any, ranges: Any, symbols: Any, used: Any) -> None:
+def encode_lanes(lanes: Any, which: Any, cumulative: Any, symbols: Any, used: Any) -> None:
     """Encode the symbols uint8 [C, T] of the channels that are ``used``, last channel first."""
     for back in range(len(symbols)):
         c = len(symbols) - 1 - back
         if used[c]:
-            push_channel(lanes, which[c], ranges, symbols[c])
+            push_channel(lanes, which[c], cumulative, symbols[c])

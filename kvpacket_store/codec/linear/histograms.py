@@ -97,7 +97,7 @@ def _tally(
     size: tuple[int, int],
 ) -> npt.NDArray[np.int64]:
     """Count symbols [C, T] by channel, table from the channel's ``first`` on, and symbol."""
-    place = (which >> np.uint64(12)).astype(np.int64) - first[:, None]
+    place = which.astype(np.int64) - first[:, None]
     channel = np.arange(len(which))[:, None]
     index = (channel * size[0] + place) * size[1] + symbols
     counted = np.bincount(index.ravel(), minlength=len(which) * size[0] * size[1])

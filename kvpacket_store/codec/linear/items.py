@@ -85,11 +85,10 @@ def look(words: Any, position: Any) -> Any:
 def join_item(found: int, seen: Any, step: int, layout: Any, sizes: Any) -> Any:
     """Return the item of a bin and the bits that follow, and how many of them are its rest."""
     mantissa_bits, exponent_mask, sign_shift = layout
-    size, sign = found, np.int64(0)
-    if found < 0:
-        size, sign = -1 - found, np.int64(1)
+    sign = (found >> 63) & 1
+    size = found ^ (found >> 63)  # -1 - found of a negative one
     if size > 0:
-        entry = np.int64(sizes[size])
+        entry = np.int64(sizes[np.uint64(size)])
         bits = entry >> 16
         magnitude = (step << mantissa_bits) + (entry & 65535)
         magnitude |= np.int64(seen) & ((1 << bits) - 1)

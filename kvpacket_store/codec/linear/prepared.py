@@ -47,22 +47,14 @@ class Prepared:
         self.starts = (ends - GROUP * self.strides.ravel()).reshape(self.strides.shape)
 
     @cached_property
-    def slots(self) -> npt.NDArray[np.uint32]:
-        """By state: frequency (12 bits), distance from the symbol's first state (12), symbol (8)."""
-        first = np.cumsum(self.frequencies, axis=1) - self.frequencies
-        count = self.frequencies.ravel()
-        packed = (self.frequencies << 20 | np.arange(64)).ravel()
-        slots = np.repeat(packed, count)
-        inside = np.tile(np.arange(4096), len(self.frequencies)) - np.repeat(first.ravel(), count)
-        return (slots | inside << 8).astype(np.uint32)
-
-    @cached_property
-    def ranges(self) -> npt.NDArray[np.uint64]:
-        """By symbol: reciprocal of the frequency (32 bits above), frequency (12), first state (12)."""
-        first = np.cumsum(self.frequencies, axis=1) - self.frequencies
-        reciprocals = ((1 << 32) - 1) // np.maximum(self.frequencies, 1)
-        ranges = reciprocals << 24 | self.frequencies << 12 | (first & 4095)
-        return ranges.astype(np.uint64).ravel()
+    def tables(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+        """Sums of frequencies before each symbol [n, 66], and every 64th slot's symbol [n, 64]."""
+        sums = np.cumsum(self.frequencies, axis=1)
+        cumulative = np.full((len(sums), 66), 65535, np.uint16)
+        cumulative[:, 0], cumulative[:, 1:65] = 0, sums
+        slots = np.arange(0, 4096, 64)
+        firsts = (sums[:, None, :] <= slots[None, :, None]).sum(axis=2)
+        return cumulative.ravel(), firsts.astype(np.uint8).ravel()
 
     def channels(self, setting: int, layer: int, side: int) -> tuple[Any, ...]:
         """Return the arrays int32 [C] that the kernels take of one chunk's channels."""
