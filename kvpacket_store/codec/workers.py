@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["for_each"]
+__all__ = ["for_each", "limited_to"]
 
 _Item = TypeVar("_Item")
 _MIN_PARALLEL_BYTES = 1 << 18  # below that, waking a thread costs more than it saves
 _MAX_THREADS = 8  # beyond that memory, not cores, is the limit
+_limit: list[int] = []
 
 
 def for_each(task: Callable[[_Item], None], items: Iterable[_Item], *, num_bytes: int) -> None:
@@ -49,11 +51,29 @@ def for_each(task: Callable[[_Item], None], items: Iterable[_Item], *, num_bytes
         other.result()
 
 
+@contextmanager
+def limited_to(threads: int) -> Iterator[None]:
+    """Let the codec have that many threads of this process, at most: for measuring.
+
+    Examples
+    --------
+    >>> with limited_to(1):
+    ...     _num_threads()
+    1
+    """
+    _limit.append(threads)
+    try:
+        yield
+    finally:
+        _limit.pop()
+
+
 def _num_threads() -> int:
-    return min(os.cpu_count() or 1, _MAX_THREADS)
+    return min(os.cpu_count() or 1, _MAX_THREADS, *_limit)
 
 
 @functools.cache
 def _pool(pid: int) -> ThreadPoolExecutor:
     """Return this process's pool; keyed by process because threads do not survive a fork."""
-    return ThreadPoolExecutor(max(_num_threads() - 1, 1), thread_name_prefix=f"kvp-codec-{pid}")
+    threads = min(os.cpu_count() or 1, _MAX_THREADS)
+    return ThreadPoolExecutor(max(threads - 1, 1), thread_name_prefix=f"kvp-codec-{pid}")
