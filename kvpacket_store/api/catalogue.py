@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvpacket_store.api.arguments import is_count, is_count_or_zero
+from kvpacket_store.api.codec_choice import PackNeed
+from kvpacket_store.api.codec_packs import CodecPacks
 from kvpacket_store.api.reports import DocumentEntry, Listing, PacketEntry, StatsReport
 from kvpacket_store.api.statistics import collect_statistics
 from kvpacket_store.errors import CodecError, NotFoundError, UsageError
 from kvpacket_store.store import DocumentManifest, PacketStore, SpaceReport, StoreMeta
 from kvpacket_store.types import KVDtype, KVLayout, LayerLayout
+
+if TYPE_CHECKING:
+    from kvpacket_store.codec.linear.pack import CodecPack
 
 __all__ = ["DEFAULT_NAMESPACE", "Catalogue"]
 
@@ -46,10 +51,27 @@ class Catalogue:
         stored["layers"] = tuple(LayerLayout(**layer) for layer in stored["layers"])
         return KVLayout(**stored)
 
+    @cached_property
+    def codec_packs(self) -> CodecPacks:
+        """What its records were coded with, now and before."""
+        return CodecPacks(self.path)
+
     @property
-    def codec_pack(self) -> None:
-        """The codec pack of the store's model; levels ``raw`` and ``fast`` have none."""
-        return
+    def codec_pack(self) -> CodecPack | None:
+        """What new records are coded with; None where the level takes no pack.
+
+        Raises
+        ------
+        LevelUnavailableError
+            Its file is lost or damaged, and it is none of those that ship.
+        """
+        digest = self.meta.codec_pack
+        return None if digest is None else self.codec_packs.find(digest)
+
+    @property
+    def pack_need(self) -> PackNeed:
+        """What a codec pack has to be made for, to be of use here."""
+        return PackNeed(self.meta.fingerprint["weights"], self.kv_dtype, self.layout)
 
     def list(
         self,

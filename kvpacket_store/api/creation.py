@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api.adapter_choice import choose_adapter, keep_adapter
-from kvpacket_store.errors import LevelUnavailableError, UsageError
+from kvpacket_store.api.codec_choice import PackNeed, choose_layers, choose_pack
+from kvpacket_store.api.codec_packs import CodecPacks
+from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, load_model
 from kvpacket_store.prefill import PREFILL_RECIPE, Prefiller
 from kvpacket_store.store import PacketStore, StoreMeta
 from kvpacket_store.types import KVDtype
 
-__all__ = ["create_packet_store", "load"]
+if TYPE_CHECKING:
+    from kvpacket_store.codec.linear.pack import CodecPack
 
-_LEVELS_HERE = ("raw", "fast")
-_LEVELS_TO_COME = ("linear", "spec")
+__all__ = ["create_packet_store", "load"]
 
 
 def load(model: str | Model) -> Model:
@@ -32,6 +35,7 @@ def create_packet_store(
     adapter: str | Adapter | None,
     codec: str,
     layers: int | None,
+    codec_pack: CodecPack | str | Path | None,
     kv_dtype: str | KVDtype | None,
     max_bytes: int | None,
     packet_ttl_s: int | None,
@@ -39,7 +43,7 @@ def create_packet_store(
     embedder_digest: str,
 ) -> PacketStore:
     """Check the choices (see ``Store.create``), describe them, and make the folder."""
-    _require_level(codec, layers)
+    num_layers = choose_layers(codec, layers)
     model.check_taps()
     if not 16 <= segment_tokens <= model.max_positions // 2:
         raise UsageError(
@@ -47,6 +51,8 @@ def create_packet_store(
         )
     chosen = choose_adapter(adapter, int(model.embedding.weight.shape[1]))
     prefiller = Prefiller(model, chosen, _dtype(kv_dtype, model))
+    need = PackNeed(model.fingerprint.weights, prefiller.kv_dtype, model.layout)
+    pack = choose_pack(codec, codec_pack, need)
     meta = StoreMeta(
         model=_durable_name(model.name),
         fingerprint=model.fingerprint.to_dict(),
@@ -55,7 +61,8 @@ def create_packet_store(
         adapter=None if chosen.is_none else chosen.name,
         adapter_digest=chosen.digest,
         codec=codec,
-        layers=1,
+        layers=num_layers,
+        codec_pack=None if pack is None else pack.digest,
         kv_dtype=prefiller.kv_dtype.value,
         recipe=PREFILL_RECIPE,
         segment_tokens=segment_tokens,
@@ -64,8 +71,14 @@ def create_packet_store(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         embedder=embedder_digest,
     )
-    # the adapter is in the folder before the folder is there: no store without its adapter
-    return PacketStore.create(path, meta, furnish=lambda folder: keep_adapter(chosen, folder))
+
+    def furnish(folder: Path) -> None:
+        keep_adapter(chosen, folder)
+        if pack is not None:
+            CodecPacks(folder).keep(pack)
+
+    # both are in the folder before the folder is there: no store without what it needs
+    return PacketStore.create(path, meta, furnish=furnish)
 
 
 def _dtype(kv_dtype: str | KVDtype | None, model: Model) -> KVDtype:
@@ -78,14 +91,3 @@ def _dtype(kv_dtype: str | KVDtype | None, model: Model) -> KVDtype:
 def _durable_name(name: str) -> str:
     """Return a folder as an absolute path: the store may be opened from elsewhere."""
     return str(Path(name).resolve()) if os.sep in name and Path(name).is_dir() else name
-
-
-def _require_level(codec: str, layers: int | None) -> None:
-    if codec in _LEVELS_TO_COME:
-        raise LevelUnavailableError(
-            f"codec level {codec!r} comes with a later version; take {' or '.join(_LEVELS_HERE)}"
-        )
-    if codec not in _LEVELS_HERE:
-        raise UsageError(f"codec level {codec!r} is unknown; take {' or '.join(_LEVELS_HERE)}")
-    if layers not in (None, 1):
-        raise UsageError(f"codec level {codec!r} has 1 layer, {layers} were asked for")

@@ -85,7 +85,8 @@ class Ingest:
         """Ingest everything and report; an interruption loses only what is not committed."""
         started = time.perf_counter()
         if not self._dry_run:
-            _ = self._store.embedder  # another one is refused before anything is prefilled
+            # another embedder, or a lost pack, is refused before anything is prefilled
+            _ = self._store.embedder, self._store.codec_pack
         thread = threading.Thread(target=self._writer.run, name="kvps-ingest-writer", daemon=True)
         thread.start()
         try:

@@ -103,10 +103,10 @@ class IngestWriter:
     def _encode(self, packet: PendingPacket) -> None:
         record = make_record(self._store, packet.packet_key, packet.token_ids, packet.body)
         self._records[packet.packet_key] = record
-        self._record_bytes += len(record.record)
+        self._record_bytes += record.stored_bytes
         self._report.packets.added += 1
         self._report.raw_bytes += record.raw_bytes
-        self._report.stored_bytes += len(record.record)
+        self._report.stored_bytes += record.stored_bytes
 
     def _forget_records(self) -> None:
         self._records, self._record_bytes = {}, 0

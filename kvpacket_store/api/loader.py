@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvpacket_store.api.records import make_record
-from kvpacket_store.codec import decode, info
+from kvpacket_store.api.records import decode_packet, decode_packet_base, make_record
+from kvpacket_store.codec import info
 from kvpacket_store.errors import (
     CodecError,
     CorruptRecordError,
@@ -93,6 +93,25 @@ class PacketLoader:
             trailer_tokens=adapter.trailer_tokens,
         )
 
+    def base(self, namespace: str, key: str) -> BodyKV:
+        """Return a body as its base alone gives it, or the exact one of a packet in one layer.
+
+        No byte of an enhancement is read. What is wrong is raised, and nothing is made again: a
+        caller who meets an error takes `body`.
+
+        Raises
+        ------
+        NotFoundError
+            No such packet, or it was evicted or made from other tokens, or by another model.
+        CodecError
+            The base is damaged, or its codec pack is lost.
+        """
+        packet = self._store.packets.read_base(namespace, key)
+        self._require_own(packet.manifest)
+        k, v = decode_packet_base(self._store, packet.record)
+        self._require_shape(key, k.shape, len(packet.manifest.token_ids))
+        return BodyKV(k, v)
+
     def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.
 
@@ -163,7 +182,7 @@ class PacketLoader:
             raise CorruptRecordError(f"packet {key[:12]} has the key of other tokens")
         if info(record.record).kv_dtype != self._store.kv_dtype:
             raise CorruptRecordError(f"packet {key[:12]} is of another KV dtype than the store")
-        k, v = decode(record.record)
+        k, v = decode_packet(self._store, record.record, record.enhancement)
         self._require_shape(key, k.shape, len(record.token_ids))
         said = (record.kv_digest, record.raw_bytes, record.positions)
         if said != (kv_digest(k, v), k.nbytes + v.nbytes, k.shape[2]):
@@ -172,11 +191,15 @@ class PacketLoader:
     def _manifest(self, namespace: str, key: str) -> PacketManifest:
         """Return what the store says of a packet, if it is this model's packet of these tokens."""
         manifest = self._store.packets.get_manifest(namespace, key)
+        self._require_own(manifest)
+        return manifest
+
+    def _require_own(self, manifest: PacketManifest) -> None:
+        key = manifest.packet_key
         if self._store.prefiller.segment_key(manifest.token_ids) != key:
             raise NotFoundError(
                 f"packet {key[:12]} was made from other tokens, another model or another adapter"
             )
-        return manifest
 
     def _read_or_prefill(
         self, namespace: str, manifest: PacketManifest, document_id: str
@@ -191,11 +214,11 @@ class PacketLoader:
     ) -> LoadedBody:
         started = time.perf_counter()
         key = manifest.packet_key
-        now, record = self._store.packets.read_packet(namespace, key, manifest.token_ids)
-        if wants_same and now.kv_digest != manifest.kv_digest:
+        packet = self._store.packets.read_packet(namespace, key, manifest.token_ids)
+        if wants_same and packet.manifest.kv_digest != manifest.kv_digest:
             raise _ReplacedError
         read = time.perf_counter()
-        k, v = decode(record)
+        k, v = decode_packet(self._store, packet.record, packet.enhancement)
         self._require_shape(key, k.shape, len(manifest.token_ids))
         decoded = time.perf_counter()
         return LoadedBody(
@@ -262,10 +285,12 @@ class PacketLoader:
         if (key, token_ids) in self._shared:
             return self._shared[key, token_ids]
         try:
-            body = BodyKV(*decode(self._store.packets.read_shared(key, token_ids)))
+            record = self._store.packets.read_shared(key, token_ids)
+            body = BodyKV(*decode_packet(self._store, record))
         except _UNUSABLE:
             body = make()
             with contextlib.suppress(KVPacketError):
-                self._store.packets.put_shared(make_record(self._store, key, token_ids, body))
+                shared = make_record(self._store, key, token_ids, body, layers=1)
+                self._store.packets.put_shared(shared)
         self._shared[key, token_ids] = body
         return body

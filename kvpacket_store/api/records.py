@@ -1,29 +1,92 @@
-"""K and V → the record that the store files."""
+"""K and V → the record, or base and enhancement, that the store files; and back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvpacket_store.codec import encode
+from kvpacket_store.codec import decode, decode_base, decode_layers, encode, encode_layers, info
+from kvpacket_store.errors import CodecError, UsageError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import PacketRecord
-from kvpacket_store.types import TokenIds
+from kvpacket_store.types import BitArray, TokenIds
 
 if TYPE_CHECKING:
+    from kvpacket_store.api.catalogue import Catalogue
     from kvpacket_store.api.store import Store
+    from kvpacket_store.codec.linear.pack import CodecPack
     from kvpacket_store.prefill import BodyKV
 
-__all__ = ["make_record"]
+__all__ = ["decode_packet", "decode_packet_base", "encode_packet", "make_record"]
 
 
-def make_record(store: Store, packet_key: str, token_ids: TokenIds, body: BodyKV) -> PacketRecord:
-    """Encode a body at the store's level; the encoder verifies what it wrote."""
+def make_record(
+    store: Store, packet_key: str, token_ids: TokenIds, body: BodyKV, *, layers: int | None = None
+) -> PacketRecord:
+    """Encode a body as the store does now; the encoder verifies what it wrote.
+
+    ``layers`` are the store's unless given.
+
+    Raises
+    ------
+    LevelUnavailableError
+        The store's codec pack is lost.
+    """
+    record, enhancement = encode_packet(store, body.k, body.v, layers=layers)
     return PacketRecord(
         packet_key=packet_key,
-        record=encode(body.k, body.v, kv_dtype=store.kv_dtype, level=store.meta.codec),
+        record=record,
         token_ids=token_ids,
         positions=int(body.k.shape[2]),
         raw_bytes=body.nbytes,
         kv_digest=kv_digest(body.k, body.v),
         engine=store.prefiller.engine,
+        enhancement=enhancement,
     )
+
+
+def encode_packet(
+    store: Catalogue, k: BitArray, v: BitArray, *, layers: int | None = None
+) -> tuple[bytes, bytes | None]:
+    """Return record and enhancement as the store encodes now; None where it has one layer."""
+    level, pack = store.meta.codec, store.codec_pack
+    if (layers or store.meta.layers) == 1:
+        return encode(k, v, kv_dtype=store.kv_dtype, level=level, pack=pack), None
+    return encode_layers(k, v, kv_dtype=store.kv_dtype, pack=pack)
+
+
+def decode_packet(
+    store: Catalogue, record: bytes, enhancement: bytes | None = None
+) -> tuple[BitArray, BitArray]:
+    """Return a packet's exact K and V, whichever level wrote it.
+
+    Raises
+    ------
+    CodecError
+        The records are damaged, or the codec pack is lost; prefill the packet again.
+    """
+    try:
+        packs = _packs(store, record)
+        if enhancement is None:
+            return decode(record, packs=packs)
+        return decode_layers(record, enhancement, packs=packs)
+    except UsageError as error:  # a lost pack, or records of other parts than were filed
+        raise CodecError(str(error)) from error
+
+
+def decode_packet_base(store: Catalogue, record: bytes) -> tuple[BitArray, BitArray]:
+    """Return K and V as a base gives them; of any other record the exact ones.
+
+    Errors as `decode_packet`.
+    """
+    if info(record).part != "base":
+        return decode_packet(store, record)
+    try:
+        return decode_base(record, packs=_packs(store, record))
+    except UsageError as error:
+        raise CodecError(str(error)) from error
+
+
+def _packs(store: Catalogue, record: bytes) -> tuple[CodecPack, ...]:
+    """Return the pack that a record names, loaded; none where it names none."""
+    digest = info(record).pack
+    return () if digest is None else (store.codec_packs.find(digest),)

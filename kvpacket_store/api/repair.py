@@ -24,9 +24,9 @@ _BEYOND_REPAIR = (CodecError, NotFoundError, StoreCorruptError, UsageError)
 def repair_store(store: Store, damaged: Sequence[Damage]) -> None:
     """Repair what can be; what cannot stays for the next verification to name.
 
-    Packets are prefilled again from the token ids in their manifests, else from their document's
-    text. Embeddings are made again from the text. A document whose manifest or text is damaged
-    keeps what it has: ingest it again.
+    A lost codec pack comes back where it is one that ships. Packets are prefilled again from the
+    token ids in their manifests, else from their document's text. Embeddings are made again from
+    the text. A document whose manifest or text is damaged keeps what it has: ingest it again.
 
     Raises
     ------
@@ -36,6 +36,9 @@ def repair_store(store: Store, damaged: Sequence[Damage]) -> None:
         Nothing can be written.
     """
     store.packets.mend()
+    with contextlib.suppress(*_BEYOND_REPAIR):
+        if (pack := store.codec_pack) is not None:  # where one of that digest ships
+            store.codec_packs.keep(pack)
     loader = PacketLoader(store)
     for found in damaged:
         if found.namespace is not None and found.document_ids and found.packet_key is not None:

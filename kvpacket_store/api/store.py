@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvpacket_store.api.ingest import IngestProgress
     from kvpacket_store.api.verification import VerifyReport
     from kvpacket_store.bundle import BundleReport, ImportReport
+    from kvpacket_store.codec.linear.pack import CodecPack
     from kvpacket_store.models import Model
     from kvpacket_store.packet import Packet
     from kvpacket_store.retrieve import SentenceEmbedder
@@ -49,6 +50,7 @@ class Store(Equipped):
         adapter: str | Adapter | None = None,
         codec: str = "fast",
         layers: int | None = None,
+        codec_pack: CodecPack | str | Path | None = None,
         kv_dtype: str | KVDtype | None = None,
         max_bytes: int | None = None,
         packet_ttl_s: int | None = None,
@@ -66,9 +68,11 @@ class Store(Equipped):
         adapter : str, Adapter or None
             A safetensors file, ``"none"``, or None for the one shipped for the model, if any.
         codec : str
-            ``raw`` or ``fast``.
+            ``raw``, ``fast`` or ``linear``.
         layers : int, optional
-            1: these levels have one layer.
+            2: base and enhancement apart, for ``linear`` alone, and its default; else 1.
+        codec_pack : CodecPack or path, optional
+            What ``linear`` knows of the model; default: the one shipped for it. The store keeps it.
         kv_dtype : str, optional
             Default: the model's own. Another one rounds K and V once, at prefill.
         max_bytes : int, optional
@@ -82,6 +86,8 @@ class Store(Equipped):
         ------
         UsageError, ModelError
             Something is there already, or the model cannot be used; see the message.
+        LevelUnavailableError
+            No codec pack ships for the model; train one with `kvps codec train`.
         """
         from kvpacket_store.api.creation import create_packet_store, load
 
@@ -93,6 +99,7 @@ class Store(Equipped):
             adapter=adapter,
             codec=codec,
             layers=layers,
+            codec_pack=codec_pack,
             kv_dtype=kv_dtype,
             max_bytes=max_bytes,
             packet_ttl_s=packet_ttl_s,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvpacket_store.codec import decode
+from kvpacket_store.api.records import decode_packet
 from kvpacket_store.errors import CodecError, KVPacketError, NotFoundError, StoreCorruptError
 from kvpacket_store.packet import (
     PACKET_FORMAT_VERSION,
@@ -124,6 +124,7 @@ class _Verification:
     def look(self) -> None:
         """Find what does not hold, and packets that do."""
         self.report.damaged.extend(self._store.packets.check(deep=self._deep))
+        self._look_at_codec_pack()
         try:
             self._find_unfindable()
             self._look_at_packets()
@@ -137,6 +138,12 @@ class _Verification:
             with contextlib.suppress(NotFoundError):  # deleted meanwhile
                 if reason := self._recomputed_otherwise(found):
                     self.report.damaged.append(found.damage(reason))
+
+    def _look_at_codec_pack(self) -> None:
+        """Find that the store's own copy is gone; packets that suffer by it are named when read."""
+        digest = self._store.meta.codec_pack
+        if digest is not None and (reason := self._store.codec_packs.problem(digest)):
+            self.report.damaged.append(Damage(None, (), reason))
 
     def _look_at_packets(self) -> None:
         known = {(found.namespace, found.packet_key) for found in self.report.damaged}
@@ -198,12 +205,13 @@ class _Verification:
         if not self._deep:
             return None
         try:
-            now, record = self._store.packets.read_packet(*found.place, manifest.token_ids)
-            k, v = decode(record)
+            packet = self._store.packets.read_packet(*found.place, manifest.token_ids)
+            k, v = decode_packet(self._store, packet.record, packet.enhancement)
         except NotFoundError:
             return self._missing(found)
         except CodecError as error:
             return str(error)
+        now = packet.manifest
         if k.shape != self._store.layout.shape(now.positions):
             return f"K and V are {k.shape}, {self._store.layout.shape(now.positions)} is needed"
         if kv_digest(k, v) != now.kv_digest:
@@ -229,10 +237,11 @@ class _Verification:
         """Prefill the packet again; return what differs, if anything."""
         prefiller = self._store.prefiller
         try:
-            manifest, record = self._store.packets.read_packet(*found.place)
-            k, v = decode(record)
+            packet = self._store.packets.read_packet(*found.place)
+            k, v = decode_packet(self._store, packet.record, packet.enhancement)
         except CodecError as error:
             return str(error)
+        manifest = packet.manifest
         if manifest.engine != prefiller.engine:
             self.report.recompute_skipped += 1
             return None

@@ -29,6 +29,10 @@ class RecordInfo:
         K and V decoded; the record; its part before the first chunk.
     k_bytes_by_layer, v_bytes_by_layer : tuple of int
         Stored bytes of K and V, L each. With ``head_bytes`` they sum to ``record_bytes``.
+    part : str or None
+        Of level ``linear``: ``"whole"``, ``"base"`` or ``"enhancement"``.
+    pack : str or None
+        Of level ``linear``: digest of the codec pack, hex.
     """
 
     level: str
@@ -39,6 +43,8 @@ class RecordInfo:
     head_bytes: int
     k_bytes_by_layer: tuple[int, ...]
     v_bytes_by_layer: tuple[int, ...]
+    part: str | None = None
+    pack: str | None = None
 
     @property
     def k_bytes(self) -> int:
@@ -86,4 +92,6 @@ def info(record: Bytes) -> RecordInfo:
         head_bytes=frame.head_bytes,
         k_bytes_by_layer=tuple(stored[0]),
         v_bytes_by_layer=tuple(stored[1]),
+        part=frame.section.part.name.lower() if frame.section else None,
+        pack=frame.section.pack if frame.section else None,
     )

@@ -17,6 +17,7 @@ from kvpacket_store.store.manifests import (
     PacketManifest,
     PacketRecord,
     SegmentRef,
+    StoredPacket,
 )
 from kvpacket_store.store.meta import FORMAT_VERSION, StoreMeta
 from kvpacket_store.store.reports import Damage, DocumentPage, SpaceReport, StoreStats
@@ -36,5 +37,6 @@ __all__ = [
     "SpaceReport",
     "StoreMeta",
     "StoreStats",
+    "StoredPacket",
     "now_ms",
 ]

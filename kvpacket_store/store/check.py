@@ -21,7 +21,7 @@ from kvpacket_store.store.namespaces import (
 )
 from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
 from kvpacket_store.store.packets import (
-    copy_record,
+    copy_packet,
     parse_manifest,
     require_checksums,
     size_of,
@@ -187,7 +187,7 @@ class _Check:
         if len(sizes) > manifest.num_chunks:
             raise CorruptRecordError(f"{len(sizes)} chunks instead of {manifest.num_chunks}")
         if self.deep:
-            require_checksums(manifest, copy_record(self.tx, key, manifest))
+            require_checksums(copy_packet(self.tx, key, manifest))
         elif tuple(sizes) != manifest.chunk_sizes:
             for index, size in enumerate(manifest.chunk_sizes):
                 if self.tx.size(Table.CHUNKS, chunk_key(key, index)) != size:

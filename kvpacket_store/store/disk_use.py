@@ -1,8 +1,8 @@
 """What a store's folder takes on disk, counted in blocks, and how a cap on it is shared out.
 
-``data.mdb`` may fill what others leave: the adapter and the locks in the folder itself, and what is
-derived from the store in folders of its own (the snapshots of an index). For the latter a share is
-kept free, so that a full store can still have one.
+``data.mdb`` may fill what others leave: the adapter, the locks and codec packs, which stay, and
+what is derived from the store in folders of its own (the snapshots of an index). For the latter a
+share is kept free, so that a full store can still have one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from pathlib import Path
 
 from kvpacket_store.store.database import DATA_FILE
 
-__all__ = ["FolderUse", "bytes_for_data", "changes_in", "folder_bytes"]
+__all__ = ["PACKS_FOLDER", "FolderUse", "bytes_for_data", "changes_in", "folder_bytes"]
+
+PACKS_FOLDER = "codec-packs"
+"""Where a store keeps what its records were coded with."""
 
 _BLOCK_BYTES = 4096
 _DERIVED_SHARE = 16
@@ -28,9 +31,9 @@ class FolderUse:
     Parameters
     ----------
     fixed_bytes : int
-        Of files in the folder itself: the adapter, the locks.
+        Of files in the folder itself (the adapter, the locks), and of codec packs.
     derived_bytes : int
-        Of folders in it, with all that they hold.
+        Of other folders in it, with all that they hold.
     """
 
     fixed_bytes: int
@@ -47,7 +50,11 @@ class FolderUse:
         fixed_bytes = derived_bytes = 0
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
-                derived_bytes += sum(map(_bytes_of, [path, *_inside(path)]))
+                num_bytes = sum(map(_bytes_of, [path, *_inside(path)]))
+                if path.name == PACKS_FOLDER:
+                    fixed_bytes += num_bytes
+                else:
+                    derived_bytes += num_bytes
             elif path.name != DATA_FILE:
                 fixed_bytes += _bytes_of(path)
         return cls(fixed_bytes, derived_bytes)

@@ -20,8 +20,8 @@ from kvpacket_store.store.listing_shelf import ListingShelf
 from kvpacket_store.store.manifests import (
     DocumentManifest,
     DocumentWrite,
-    PacketManifest,
     PacketRecord,
+    StoredPacket,
 )
 from kvpacket_store.store.namespaces import (
     NamespaceRow,
@@ -29,7 +29,7 @@ from kvpacket_store.store.namespaces import (
     find_or_add_namespace,
 )
 from kvpacket_store.store.packets import (
-    copy_record,
+    copy_packet,
     find_manifest,
     require_checksums,
     require_held,
@@ -237,8 +237,8 @@ class DocumentShelf(ListingShelf, EmbeddingShelf):
 
     def read_document(
         self, namespace: str, document_id: str
-    ) -> tuple[DocumentManifest, dict[str, bytes]]:
-        """Return a document and the records of all its packets as of one moment.
+    ) -> tuple[DocumentManifest, dict[str, StoredPacket]]:
+        """Return a document and all its packets as of one moment.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class DocumentShelf(ListingShelf, EmbeddingShelf):
         CorruptRecordError
             One of its packets is damaged; prefill that again.
         """
-        found: list[tuple[PacketManifest, bytes]] = []
+        found: list[StoredPacket] = []
         with self._environment.read() as tx:
             row, document = _require(tx, namespace, document_id)
             for packet_key in document.packet_keys:
@@ -259,10 +259,8 @@ class DocumentShelf(ListingShelf, EmbeddingShelf):
                         "ingest the document again"
                     )
                 require_held(packet)
-                found.append((packet, copy_record(tx, key, packet)))
-        for packet, record in found:
-            require_checksums(packet, record)
-        return document, {packet.packet_key: record for packet, record in found}
+                found.append(copy_packet(tx, key, packet))
+        return document, {p.manifest.packet_key: require_checksums(p) for p in found}
 
 
 def _require(

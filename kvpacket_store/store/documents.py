@@ -21,7 +21,7 @@ from kvpacket_store.store.namespaces import NamespaceRow
 from kvpacket_store.store.packets import (
     PreparedPacket,
     delete_packet,
-    evict_record,
+    evict_layers,
     find_manifest,
     is_intact,
     write_packet,
@@ -33,7 +33,7 @@ from kvpacket_store.store.schema import (
     packet_row_key,
 )
 from kvpacket_store.store.transaction import Transaction
-from kvpacket_store.store.usage import mark_used, write_usage
+from kvpacket_store.store.usage import mark_used, parse_usage, write_usage
 
 __all__ = [
     "delete_document",
@@ -114,8 +114,10 @@ def delete_document(tx: Transaction, namespace: NamespaceRow, document_id: str) 
     return True
 
 
-def replace_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPacket) -> bool:
-    """Write a packet's record anew; say whether any document refers to it.
+def replace_packet(
+    tx: Transaction, namespace: NamespaceRow, packet: PreparedPacket, *, is_use: bool
+) -> bool:
+    """Write a packet's layers anew; say whether any document refers to it.
 
     Raises
     ------
@@ -128,7 +130,10 @@ def replace_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPac
     stored = _readable_manifest(tx, key)
     if stored is not None and stored.token_ids != packet.manifest.token_ids:
         raise UsageError(f"packet {stored.packet_key} holds other tokens; a repair keeps them")
+    usage = None if is_use else tx.get(Table.USAGE, key)
     _write_anew(tx, namespace, key, packet)
+    if usage is not None:
+        write_usage(tx, key, packet.manifest.stored_bytes, parse_usage(usage)[0])
     return True
 
 
@@ -174,8 +179,8 @@ def stage_packet(tx: Transaction, namespace: NamespaceRow, packet: PreparedPacke
 
 
 def evict_packet(tx: Transaction, namespace: NamespaceRow, key: bytes) -> bool:
-    """Delete a packet's record and keep what is known of it; say whether there was one."""
-    change = evict_record(tx, key)
+    """Delete a packet's layers and keep what is known of it; say whether there were any."""
+    change = evict_layers(tx, key)
     if change is None:
         return False
     namespace.counters.add(change)

@@ -19,7 +19,7 @@ from kvpacket_store.store.namespaces import (
     shared_namespace,
 )
 from kvpacket_store.store.packets import (
-    copy_record,
+    copy_packet,
     delete_packet,
     parse_manifest,
     require_checksums,
@@ -62,8 +62,7 @@ def _drop_damaged_shared(tx: Transaction) -> None:
     prefix = _prefix(shared_namespace(tx))
     for key, row in list(tx.scan(Table.MANIFESTS, prefix=prefix)):
         try:
-            manifest = parse_manifest(row, key)
-            require_checksums(manifest, copy_record(tx, key, manifest))
+            require_checksums(copy_packet(tx, key, parse_manifest(row, key)))
         except CodecError:
             delete_packet(tx, key)
 

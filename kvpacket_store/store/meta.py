@@ -1,4 +1,4 @@
-"""What a store was made for: written once, read at every opening."""
+"""What a store was made for: read at every opening. The codec of new packets may change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StoreMeta:
     codec : str
         Codec level of new records.
     layers : int
-        1, or 2 for base and enhancement.
+        Of new packets: 1, or 2 for base and enhancement.
     kv_dtype, recipe : str
         As in a packet's identity.
     segment_tokens : int
@@ -46,6 +46,8 @@ class StoreMeta:
         ISO 8601.
     embedder : str
         Digest of what embedded its segments; vectors of another one mean nothing beside them.
+    codec_pack : str or None
+        Digest of the codec pack that new records are coded with, if the level takes one.
     packet_ttl_s : int or None
         Packets unused for longer are evicted, first of all and by `gc`; None: not for their age.
     format_version : int
@@ -66,6 +68,7 @@ class StoreMeta:
     max_bytes: int | None
     created_at: str
     embedder: str = ""
+    codec_pack: str | None = None
     packet_ttl_s: int | None = None
     format_version: int = FORMAT_VERSION
 

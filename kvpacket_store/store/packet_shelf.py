@@ -4,47 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from kvpacket_store.errors import CodecError, NotFoundError
 from kvpacket_store.store.accounts import settle
-from kvpacket_store.store.documents import remove_packet, replace_packet, stage_packet
+from kvpacket_store.store.documents import replace_packet, stage_packet
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord, StoredPacket
 from kvpacket_store.store.namespaces import (
     every_namespace,
     find_namespace,
     find_or_add_namespace,
-    shared_namespace,
 )
+from kvpacket_store.store.numbers import has_form
 from kvpacket_store.store.packets import (
     PreparedPacket,
-    copy_record,
+    copy_packet,
     find_manifest,
     is_intact,
     prepare_packet,
     require_checksums,
     require_held,
     require_tokens,
-    write_packet,
 )
 from kvpacket_store.store.schema import (
     Table,
     namespace_key,
     packet_bytes,
     packet_row_key,
-    shared_row_key,
 )
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
 from kvpacket_store.types import TokenIds
 
-__all__ = ["PacketShelf"]
+__all__ = ["PacketShelf", "require_packet"]
 
 _PAGE_ROWS = 256
 
 
 class PacketShelf:
-    """Packets of documents, by namespace, and those of the store. A part of `PacketStore`.
+    """Packets of documents, by namespace. A part of `PacketStore`.
 
     Pass ``token_ids`` wherever they are known: a packet that holds other tokens is then a miss,
     even if its key is the same.
@@ -61,7 +60,7 @@ class PacketShelf:
         *,
         deep: bool = False,
     ) -> bool:
-        """Say whether `read_record` finds all its chunks; ``deep`` reads and checks them too."""
+        """Say whether `read_packet` finds all its chunks; ``deep`` reads and checks them too."""
         if deep:
             try:
                 self.read_packet(namespace, packet_key, token_ids)
@@ -84,12 +83,12 @@ class PacketShelf:
         """
         with self._environment.read() as tx:
             key = _key(tx, namespace, packet_key)
-            return replace(_require(tx, key, packet_key, namespace), namespace=namespace)
+            return replace(require_packet(tx, key, packet_key, namespace), namespace=namespace)
 
-    def read_record(
+    def read_packet(
         self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
-    ) -> bytes:
-        """Return a packet's record: copied out of the database, then checked chunk by chunk.
+    ) -> StoredPacket:
+        """Return a packet whole as of one moment: copied out, then checked chunk by chunk.
 
         Raises
         ------
@@ -99,20 +98,34 @@ class PacketShelf:
         CorruptRecordError
             A chunk is missing or does not match its checksum; prefill it again.
         """
-        return self.read_packet(namespace, packet_key, token_ids)[1]
+        return self._read_packet(namespace, packet_key, token_ids, base_only=False)
 
-    def read_packet(
+    def read_base(
         self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
-    ) -> tuple[PacketManifest, bytes]:
-        """Return a packet's manifest and its record as of one moment; errors as `read_record`."""
+    ) -> StoredPacket:
+        """Return a packet without its enhancement, of which no chunk is looked at.
+
+        Errors as `read_packet`: damage to the enhancement is none of the base.
+        """
+        return self._read_packet(namespace, packet_key, token_ids, base_only=True)
+
+    def read_record(
+        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
+    ) -> bytes:
+        """Return the bytes of `read_base`: a packet's only record, or its base."""
+        return self.read_base(namespace, packet_key, token_ids).record
+
+    def _read_packet(
+        self, namespace: str, packet_key: str, token_ids: TokenIds | None, *, base_only: bool
+    ) -> StoredPacket:
         with self._environment.read() as tx:
             key = _key(tx, namespace, packet_key)
-            manifest = _require(tx, key, packet_key, namespace)
+            manifest = require_packet(tx, key, packet_key, namespace)
             require_tokens(manifest, token_ids)
             require_held(manifest)
-            record = copy_record(tx, key or b"", manifest)
-        require_checksums(manifest, record)
-        return replace(manifest, namespace=namespace), record
+            manifest = replace(manifest, namespace=namespace)
+            packet = copy_packet(tx, key or b"", manifest, base_only=base_only)
+        return require_checksums(packet)
 
     def touch(self, namespace: str, packet_keys: Iterable[str]) -> None:
         """Say that packets were used, so that others are evicted before them.
@@ -124,11 +137,17 @@ class PacketShelf:
         self._writer.note_uses(namespace, packet_keys)
 
     def replace_record(
-        self, namespace: str, record: PacketRecord, *, keep_since_ms: int | None = None
+        self,
+        namespace: str,
+        record: PacketRecord,
+        *,
+        keep_since_ms: int | None = None,
+        is_use: bool = True,
     ) -> None:
-        """Write a packet's record anew, for a repair or after an eviction.
+        """Write a packet's layers anew: a repair, after an eviction, or in another encoding.
 
-        Documents go on referring to it. Errors and ``keep_since_ms`` as in `put_document`, and:
+        Documents go on referring to it. Unless it ``is_use``, the packet gives way to others as
+        soon as before. Errors and ``keep_since_ms`` as in `put_document`, and:
 
         Raises
         ------
@@ -141,7 +160,7 @@ class PacketShelf:
 
         def action(tx: Transaction) -> None:
             row = find_namespace(tx, namespace)
-            if row is None or not replace_packet(tx, row, packet):
+            if row is None or not replace_packet(tx, row, packet, is_use=is_use):
                 raise _no_packet(record.packet_key, namespace)
             settle(tx, row)
 
@@ -169,6 +188,23 @@ class PacketShelf:
                 for key, manifest in page:
                     start = key + b"\x00"
                     yield replace(manifest, namespace=row.name)
+
+    def iter_packet_keys(self, namespace: str) -> Iterator[str]:
+        """Yield the key of every packet, in order, whether or not its manifest can be read.
+
+        Some hundred are read at a time, so packets that come or go meanwhile may be missed.
+        """
+        with self._environment.read() as tx:
+            row = find_namespace(tx, namespace)
+        prefix = start = b"" if row is None else row.id.to_bytes(4, "big")
+        while row is not None:
+            with self._environment.read() as tx:
+                found = islice(tx.scan(Table.MANIFESTS, prefix=prefix, start=start), _PAGE_ROWS)
+                keys = [key for key, _ in found]
+            if not keys:
+                break
+            start = keys[-1] + b"\x00"
+            yield from (key[4:].hex() for key in keys if has_form(Table.MANIFESTS, key))
 
     def _page(self, prefix: bytes, start: bytes) -> list[tuple[bytes, PacketManifest]]:
         page: list[tuple[bytes, PacketManifest]] = []
@@ -212,21 +248,6 @@ class PacketShelf:
 
         self._write_packets(action, packets, keep_since_ms)
 
-    def put_shared(self, record: PacketRecord) -> None:
-        """Write or replace a packet that belongs to the store: an adapter's header, a preamble.
-
-        Nothing refers to it, and nothing deletes or evicts it.
-        """
-        packet = prepare_packet(record)
-
-        def action(tx: Transaction) -> None:
-            row, key = shared_namespace(tx), shared_row_key(record.packet_key)
-            remove_packet(tx, row, key, is_expected=False)
-            row.counters.add(write_packet(tx, key, packet))
-            settle(tx, row)
-
-        self._write_packets(action, [packet], None)
-
     def _write_packets(
         self,
         action: Callable[[Transaction], None],
@@ -240,26 +261,6 @@ class PacketShelf:
             keep_since_ms=keep_since_ms,
         )
 
-    def has_shared(self, packet_key: str, token_ids: TokenIds | None = None) -> bool:
-        """Say whether the packet is there with all its chunks."""
-        with self._environment.read() as tx:
-            return is_intact(tx, shared_row_key(packet_key), token_ids)
-
-    def get_shared_manifest(self, packet_key: str) -> PacketManifest:
-        """Return what is known of a shared packet; errors as `get_manifest`."""
-        with self._environment.read() as tx:
-            return _require(tx, shared_row_key(packet_key), packet_key, None)
-
-    def read_shared(self, packet_key: str, token_ids: TokenIds | None = None) -> bytes:
-        """Return a shared packet's record; errors as `read_record`."""
-        key = shared_row_key(packet_key)
-        with self._environment.read() as tx:
-            manifest = _require(tx, key, packet_key, None)
-            require_tokens(manifest, token_ids)
-            record = copy_record(tx, key, manifest)
-        require_checksums(manifest, record)
-        return record
-
 
 def _key(tx: Transaction, namespace: str, packet_key: str) -> bytes | None:
     """Build the key that every reading of a packet goes by; None where there is no namespace."""
@@ -268,9 +269,10 @@ def _key(tx: Transaction, namespace: str, packet_key: str) -> bytes | None:
     return None if row is None else key
 
 
-def _require(
+def require_packet(
     tx: Transaction, key: bytes | None, packet_key: str, namespace: str | None
 ) -> PacketManifest:
+    """Return a packet's manifest; errors as ``PacketShelf.get_manifest``."""
     manifest = None if key is None else find_manifest(tx, key)
     if manifest is None:
         raise _no_packet(packet_key, namespace)

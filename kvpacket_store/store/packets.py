@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import xxhash
 
 from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord, StoredPacket
 from kvpacket_store.store.numbers import has_form
 from kvpacket_store.store.reports import Counters
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
@@ -19,9 +19,9 @@ from kvpacket_store.types import TokenIds
 
 __all__ = [
     "PreparedPacket",
-    "copy_record",
+    "copy_packet",
     "delete_packet",
-    "evict_record",
+    "evict_layers",
     "find_manifest",
     "is_intact",
     "parse_manifest",
@@ -40,41 +40,37 @@ class PreparedPacket:
 
     manifest: PacketManifest
     manifest_row: bytes
-    record: memoryview
+    layers: tuple[memoryview, ...]
 
     @property
     def num_bytes(self) -> int:
-        """Of record and manifest."""
-        return len(self.record) + len(self.manifest_row)
+        """Of all layers and the manifest."""
+        return self.manifest.stored_bytes + len(self.manifest_row)
 
 
 def prepare_packet(record: PacketRecord) -> PreparedPacket:
-    """Check and cut a record.
+    """Check and cut a record, or base and enhancement.
 
     Raises
     ------
     UsageError
-        The key is none, the record is empty, or a field is not what it should be.
+        The key is none, a record is empty, or a field is not what it should be.
     """
     packet_bytes(record.packet_key)
     try:
-        view = memoryview(record.record).cast("B")
-        manifest = _manifest_of(record, view)
+        layers = tuple(memoryview(layer).cast("B") for layer in record.layers)
+        manifest = _manifest_of(record, layers)
         row = pack(json_bytes(manifest.to_json()))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"packet {record.packet_key}: {error}; pass bytes, and plain integers and strings"
         ) from error
-    if not view:
+    if not all(layers):
         raise UsageError(f"packet {record.packet_key} has an empty record; encode it first")
-    return PreparedPacket(manifest, row, view)
+    return PreparedPacket(manifest, row, layers)
 
 
-def _manifest_of(record: PacketRecord, view: memoryview) -> PacketManifest:
-    checksums = tuple(
-        xxhash.xxh3_64_hexdigest(view[start : start + CHUNK_BYTES])
-        for start in range(0, len(view), CHUNK_BYTES)
-    )
+def _manifest_of(record: PacketRecord, layers: Sequence[memoryview]) -> PacketManifest:
     return PacketManifest(
         packet_key=record.packet_key,
         token_ids=tuple(record.token_ids),
@@ -82,9 +78,9 @@ def _manifest_of(record: PacketRecord, view: memoryview) -> PacketManifest:
         raw_bytes=record.raw_bytes,
         kv_digest=record.kv_digest,
         engine=record.engine,
-        stored_bytes=len(view),
+        layer_bytes=tuple(map(len, layers)),
         chunk_bytes=CHUNK_BYTES,
-        chunk_checksums=checksums,
+        chunk_checksums=tuple(map(xxhash.xxh3_64_hexdigest, _cut(layers, CHUNK_BYTES))),
     )
 
 
@@ -93,16 +89,17 @@ def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counter
 
     Nothing may be filed under ``key`` yet (see `delete_packet`).
     """
-    for index, chunk in enumerate(_chunks(packet)):
+    for index, chunk in enumerate(_cut(packet.layers, packet.manifest.chunk_bytes)):
         tx.put(Table.CHUNKS, chunk_key(key, index), chunk)
     tx.put(Table.MANIFESTS, key, packet.manifest_row)
     return size_of(packet.manifest, len(packet.manifest_row))
 
 
-def _chunks(packet: PreparedPacket) -> Iterator[memoryview]:
-    step = packet.manifest.chunk_bytes
-    for start in range(0, len(packet.record), step):
-        yield packet.record[start : start + step]
+def _cut(layers: Iterable[memoryview], step: int) -> Iterator[memoryview]:
+    """Yield the chunks of all layers; no chunk has bytes of two."""
+    for layer in layers:
+        for start in range(0, len(layer), step):
+            yield layer[start : start + step]
 
 
 def size_of(manifest: PacketManifest, row_bytes: int) -> Counters:
@@ -137,14 +134,14 @@ def delete_packet(tx: Transaction, key: bytes) -> Counters | None:
         return None
 
 
-def evict_record(tx: Transaction, key: bytes) -> Counters | None:
-    """Delete a packet's record and keep its manifest.
+def evict_layers(tx: Transaction, key: bytes) -> Counters | None:
+    """Delete a packet's layers and keep its manifest.
 
     Returns
     -------
     Counters or None
-        What that changes; None where the manifest is missing or unreadable, so that the record
-        stays for whoever looks into that.
+        What that changes; None where the manifest is missing or unreadable, so that they
+        stay for whoever looks into that.
     """
     tx.delete(Table.USAGE, key)
     row = tx.get(Table.MANIFESTS, key)
@@ -155,7 +152,7 @@ def evict_record(tx: Transaction, key: bytes) -> Counters | None:
     if row is None or manifest is None:
         return None
     _delete_chunks(tx, key)
-    evicted = replace(manifest, stored_bytes=0, chunk_checksums=())
+    evicted = replace(manifest, layer_bytes=(), chunk_checksums=())
     new_row = pack(json_bytes(evicted.to_json()))
     tx.put(Table.MANIFESTS, key, new_row)
     change = size_of(evicted, len(new_row))
@@ -185,7 +182,7 @@ def find_manifest(tx: Transaction, key: bytes) -> PacketManifest | None:
 
 
 def is_intact(tx: Transaction, key: bytes, token_ids: TokenIds | None = None) -> bool:
-    """Say whether `copy_record` would find every byte; the bytes themselves are not read."""
+    """Say whether `copy_packet` would find every byte; the bytes themselves are not read."""
     try:
         manifest = find_manifest(tx, key)
     except CorruptRecordError:
@@ -228,42 +225,56 @@ def require_held(manifest: PacketManifest) -> None:
         )
 
 
-def copy_record(tx: Transaction, key: bytes, manifest: PacketManifest) -> bytes:
-    """Copy a record out of LMDB's memory. Check it with `require_checksums` afterwards.
+def copy_packet(
+    tx: Transaction, key: bytes, manifest: PacketManifest, *, base_only: bool = False
+) -> StoredPacket:
+    """Copy a packet out of LMDB's memory. Check it with `require_checksums` afterwards.
+
+    ``base_only`` looks at no chunk of the enhancement.
 
     Raises
     ------
     CorruptRecordError
         A chunk is missing or has another length.
     """
+    record = _copy_layer(tx, key, manifest, 0) if manifest.layer_bytes else b""
+    if base_only or len(manifest.layer_bytes) < 2:
+        return StoredPacket(manifest, record)
+    return StoredPacket(manifest, record, _copy_layer(tx, key, manifest, 1))
+
+
+def _copy_layer(tx: Transaction, key: bytes, manifest: PacketManifest, layer: int) -> bytes:
+    sizes = manifest.chunk_sizes
     views: list[memoryview] = []
     try:
-        for index, size in enumerate(manifest.chunk_sizes):
+        for index in manifest.layer_chunks(layer):
             view = tx.view(Table.CHUNKS, chunk_key(key, index))
             if view is None:
                 raise _damaged(manifest, index, "is missing")
             views.append(view)
-            if len(view) != size:
-                raise _damaged(manifest, index, f"has {len(view)} bytes instead of {size}")
+            if len(view) != sizes[index]:
+                raise _damaged(manifest, index, f"has {len(view)} bytes instead of {sizes[index]}")
         return b"".join(views)
     finally:
         for view in views:
             view.release()
 
 
-def require_checksums(manifest: PacketManifest, record: bytes) -> None:
-    """Check a copied record, chunk by chunk.
+def require_checksums(packet: StoredPacket) -> StoredPacket:
+    """Check a copied packet, chunk by chunk, and return it.
 
     Raises
     ------
     CorruptRecordError
         The bytes are not those that were stored; prefill the packet again.
     """
-    view = memoryview(record)
-    for index, checksum in enumerate(manifest.chunk_checksums):
-        start = index * manifest.chunk_bytes
-        if xxhash.xxh3_64_hexdigest(view[start : start + manifest.chunk_bytes]) != checksum:
+    manifest = packet.manifest
+    layers = [packet.record] if packet.enhancement is None else [packet.record, packet.enhancement]
+    chunks = _cut(map(memoryview, layers), manifest.chunk_bytes)
+    for index, chunk in enumerate(chunks):
+        if xxhash.xxh3_64_hexdigest(chunk) != manifest.chunk_checksums[index]:
             raise _damaged(manifest, index, "does not match its checksum")
+    return packet
 
 
 def parse_manifest(row: bytes, key: bytes) -> PacketManifest:

@@ -11,8 +11,8 @@ texts      namespace, document                   row: the document's text
 embeddings namespace, document, uint32 segment   xxh3, packet key, float32 values
 manifests  namespace, packet                     row: manifest
 references namespace, packet                     document, once for each that refers to the packet
-chunks     namespace, packet, uint32 chunk       n * 4096 - 16 bytes of the record
-usage      namespace, packet                     uint64 last use, ms; uint64 bytes of the record
+chunks     namespace, packet, uint32 chunk       n * 4096 - 16 bytes of a record
+usage      namespace, packet                     uint64 last use, ms; uint64 stored bytes
 pins       namespace, document                   ``1``: its packets are not to be evicted
 ========== ===================================== =================================================
 
@@ -21,6 +21,9 @@ A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 
 integers in keys are big-endian: the order of bytes is then the order of numbers. A *row* is framed
 and checksummed (``rows.py``). Namespace number 0 holds the packets that belong to the store, not to
 a document; nothing refers to them.
+
+The chunks of a packet in two layers are those of its base, then those of its enhancement: no value
+has bytes of both, so that a base is read without touching the rest.
 
 A record is cut into chunks because LMDB keeps a value of more than half a page on pages of its own,
 side by side: 16 bytes of page header and n * 4096 - 16 of ours fill them to the last byte, and
@@ -56,7 +59,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 32 * 4096 - 16
-"""How much of a record one value holds; every manifest says which size its record was cut into."""
+"""How much of a record one value holds; a manifest says which size its records were cut into."""
 
 SHARED_NAMESPACE = 0
 SHARED_NAME_KEY = b"\xff"  # no name has this key: UTF-8 never starts with it

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,7 +30,9 @@ from kvpacket_store.store.packet_shelf import PacketShelf
 from kvpacket_store.store.reports import Damage
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import META_STORE, Table
+from kvpacket_store.store.shared_shelf import SharedShelf
 from kvpacket_store.store.space_shelf import SpaceShelf
+from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
 
 __all__ = ["PacketStore"]
@@ -38,7 +41,7 @@ _MIN_DATA_BYTES = 2 * 4096
 _MIN_ROOM_BYTES = 256 << 10
 
 
-class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
+class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf):
     """Documents, packets and embeddings in an LMDB folder. Bytes only: no arrays, no models.
 
     Any number of processes and threads may read and write at once. What a call has returned from
@@ -159,6 +162,26 @@ class PacketStore(DocumentShelf, PacketShelf, SpaceShelf):
             raise
         is_read_only = bool(read_only) or environment.is_read_only
         return cls(folder, environment, meta, is_read_only=is_read_only)
+
+    def change_codec(self, codec: str, layers: int, codec_pack: str | None) -> None:
+        """Have new packets encoded otherwise; those that are here stay what they are.
+
+        Other processes that have the store open go on as before until they open it again.
+
+        Raises
+        ------
+        ReadOnlyError
+            The store is open for reading alone.
+        """
+
+        def action(tx: Transaction) -> StoreMeta:
+            values = unpack_json(tx.get(Table.META, META_STORE) or b"", "the store's description")
+            now = StoreMeta.from_dict(values)
+            changed = replace(now, codec=codec, layers=layers, codec_pack=codec_pack)
+            tx.put(Table.META, META_STORE, pack(json_bytes(changed.to_dict())))
+            return changed
+
+        self.meta = self._writer.write(action, frees_space=True)
 
     @property
     def is_read_only(self) -> bool:

@@ -53,9 +53,14 @@ def record_bytes(packet_key: str, num_bytes: int) -> bytes:
     return hashlib.shake_256(packet_key.encode("ascii")).digest(num_bytes)
 
 
-def make_record(name: str, num_bytes: int = 1000, num_tokens: int = 8) -> PacketRecord:
-    """Return the packet of a made-up segment called ``name``."""
+def make_record(
+    name: str, num_bytes: int = 1000, num_tokens: int = 8, *, enhancement_bytes: int | None = None
+) -> PacketRecord:
+    """Return the packet of a made-up segment called ``name``; with an enhancement in two layers."""
     packet_key = hashlib.sha256(name.encode()).hexdigest()
+    enhancement = None
+    if enhancement_bytes is not None:
+        enhancement = record_bytes(f"{packet_key} enhancement", enhancement_bytes)
     seed = int.from_bytes(bytes.fromhex(packet_key)[:2], "big")
     return PacketRecord(
         packet_key=packet_key,
@@ -65,6 +70,7 @@ def make_record(name: str, num_bytes: int = 1000, num_tokens: int = 8) -> Packet
         raw_bytes=2 * num_bytes,
         kv_digest=packet_key[::-1],
         engine="synthetic",
+        enhancement=enhancement,
     )
 
 

@@ -1,6 +1,6 @@
 """When packets were last used: written with them, noted by readers, written back now and then.
 
-A row of table ``usage``: when (uint64, ms since 1970) and how many bytes of record an eviction
+A row of table ``usage``: when (uint64, ms since 1970) and how many stored bytes an eviction
 would give back (uint64), big-endian. Only packets that have their record have a row.
 """
 
@@ -75,9 +75,9 @@ class UsageNotes:
             return taken
 
 
-def write_usage(tx: Transaction, key: bytes, num_bytes: int) -> None:
-    """Write the row of a packet whose record was just written."""
-    tx.put(Table.USAGE, key, _ROW.pack(now_ms(), num_bytes))
+def write_usage(tx: Transaction, key: bytes, num_bytes: int, used_ms: int | None = None) -> None:
+    """Write the row of a packet that was just written, and last used then or at ``used_ms``."""
+    tx.put(Table.USAGE, key, _ROW.pack(now_ms() if used_ms is None else used_ms, num_bytes))
 
 
 def mark_used(tx: Transaction, key: bytes, used_ms: int | None = None) -> None:
@@ -104,7 +104,7 @@ def apply_notes(tx: Transaction, notes: Mapping[tuple[str, bytes], int]) -> None
 
 
 def parse_usage(row: bytes) -> tuple[int, int]:
-    """Return when a packet was last used, and its record's bytes; a spoilt row is an old one."""
+    """Return when a packet was last used, and its stored bytes; a spoilt row is an old one."""
     if len(row) != _ROW.size:
         return 0, 0
     used_ms, num_bytes = _ROW.unpack(row)

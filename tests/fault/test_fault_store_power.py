@@ -38,6 +38,9 @@ COMMITS = {
     "metadata": lambda store: store.update_metadata("n", "b", {"version": 2}, "other"),
     "stage": lambda store: store.stage_packets("n", staged()),
     "replace": lambda store: store.replace_record("n", make_record("t", LARGE // 2)),
+    "layers": lambda store: store.replace_record(
+        "n", make_record("u", SMALL, enhancement_bytes=LARGE)
+    ),
     "share": lambda store: store.put_shared(make_record("header", LARGE)),
     "delete": lambda store: store.delete_document("n", "c"),
     "reuse": lambda store: put(store, {"e": {"v": 2 * LARGE, "w": SMALL}}),
@@ -60,7 +63,7 @@ def contents(store):
         "embeddings": list(store.iter_embeddings("n")),
         "generation": store.generation("n"),
         "packets": {
-            m.packet_key: store.read_record("n", m.packet_key) for m in store.iter_packets("n")
+            m.packet_key: store.read_packet("n", m.packet_key) for m in store.iter_packets("n")
         },
         "shared": store.has_shared(shared) and store.read_shared(shared),
         "live bytes": store.stats().live_bytes,

@@ -83,10 +83,11 @@ def test_a_reader_sees_one_version_or_the_next(tmp_path):
         store.put_documents("n", [make_write("d", sorted(even, key=lambda r: r.packet_key))])
         child = start(UPSERT, path)
         while child.poll() is None:
-            manifest, records = store.read_document("n", "d")
+            manifest, packets = store.read_document("n", "d")
             version = manifest.metadata["version"]
             expected = odd if version % 2 else even
-            assert records == {record.packet_key: record.record for record in expected}
+            read = {key: packet.record for key, packet in packets.items()}
+            assert read == {record.packet_key: record.record for record in expected}
             versions.add(version)
         finish(child)
         assert len(versions) > 10

@@ -24,13 +24,23 @@ DOCUMENTS = {
     "shares too": ("default", ["c", "d"]),
     "русский/漢字.md": ("default", ["e"]),
     "elsewhere": ("tenant", ["c"]),
+    "in layers": ("default", ["two layers", "a"]),
 }
-RECORD_BYTES = {"a": 1, "b": 131_056, "c": 5000, "d": 131_057, "e": 7000, "header": 4000}
+RECORD_BYTES = {
+    "a": 1,
+    "b": 131_056,
+    "c": 5000,
+    "d": 131_057,
+    "e": 7000,
+    "header": 4000,
+    "two layers": 131_056,
+}
+ENHANCEMENT_BYTES = {"two layers": 140_000}
 PINNED = ("default", "shares")
 
 
 def record(name):
-    return make_record(name, RECORD_BYTES[name])
+    return make_record(name, RECORD_BYTES[name], enhancement_bytes=ENHANCEMENT_BYTES.get(name))
 
 
 def fill(store):

@@ -203,10 +203,10 @@ def test_a_store_that_is_full_keeps_what_it_took(new_packet_store, tmp_path, imp
 
 def evict(store, packet_key):
     """Have a packet evicted as a store at its cap does."""
-    from kvpacket_store.store.packets import evict_record
+    from kvpacket_store.store.packets import evict_layers
     from kvpacket_store.store.schema import packet_row_key
 
-    store._environment.write(lambda tx: evict_record(tx, packet_row_key(1, packet_key)))
+    store._environment.write(lambda tx: evict_layers(tx, packet_row_key(1, packet_key)))
     assert store.get_manifest("n", packet_key).is_evicted
 
 

@@ -220,6 +220,7 @@ def test_texts_come_back_as_they_were(store, text):
 
 def test_a_document_and_its_records_are_read_as_of_one_moment(store):
     put(store, "d", A, B, A)
-    manifest, records = store.read_document("n", "d")
+    manifest, packets = store.read_document("n", "d")
     assert manifest.id == "d"
+    records = {key: packet.record for key, packet in packets.items()}
     assert records == {A.packet_key: A.record, B.packet_key: B.record}

@@ -41,7 +41,7 @@ def test_manifest_and_record_are_read_as_of_one_moment(store, behind_its_back):
     record = make_record("a", 300_000)
     put(store, "d", record)
     found = store.read_packet("n", record.packet_key, record.token_ids)
-    assert found == (store.get_manifest("n", record.packet_key), record.record)
+    assert found == (store.get_manifest("n", record.packet_key), record.record, None)
     with pytest.raises(NotFoundError, match="other tokens"):
         store.read_packet("n", record.packet_key, (1, 2))
     with pytest.raises(NotFoundError, match="no packet"):

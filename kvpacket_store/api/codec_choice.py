@@ -1,0 +1,127 @@
+"""How a store encodes: level, layers and codec pack, checked against each other and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvpacket_store.api.codec_packs import load_pack
+from kvpacket_store.codec.packs import installed_packs
+from kvpacket_store.errors import LevelUnavailableError, UsageError
+from kvpacket_store.types import KVDtype, KVLayout
+
+if TYPE_CHECKING:
+    from kvpacket_store.codec.linear.pack import CodecPack
+
+__all__ = ["PackNeed", "choose_layers", "choose_pack"]
+
+_LEVELS = ("raw", "fast", "linear")
+_TO_COME = ("spec",)
+_MOST_LAYERS = {"linear": 2}
+
+
+class PackNeed(NamedTuple):
+    """What a codec pack has to be made for.
+
+    Parameters
+    ----------
+    weights : str
+        SHA-256 of the model's weights.
+    kv_dtype : KVDtype
+        Of the store's packets.
+    layout : KVLayout
+        Of the model.
+    """
+
+    weights: str
+    kv_dtype: KVDtype
+    layout: KVLayout
+
+    def misfit(self, pack: CodecPack) -> str | None:
+        """Return by what a pack does not fit, if by anything."""
+        layout = self.layout
+        wanted = (layout.num_layers, layout.num_kv_heads, layout.head_dim)
+        if pack.weights != self.weights:
+            return "it is of another model"
+        if pack.kv_dtype is not self.kv_dtype:
+            return f"it is for {pack.kv_dtype}, the store holds {self.kv_dtype}"
+        if tuple(pack.shape[:3]) != wanted:
+            return f"it is for {tuple(pack.shape[:3])} layers, heads and dimensions, not {wanted}"
+        return None
+
+
+def choose_layers(codec: str, layers: int | None) -> int:
+    """Return in how many layers packets of that level are stored: as asked, else its most.
+
+    Raises
+    ------
+    LevelUnavailableError
+        The level comes with a later version.
+    UsageError
+        There is no such level, or it has not so many layers.
+
+    Examples
+    --------
+    >>> choose_layers("linear", None), choose_layers("linear", 1), choose_layers("fast", None)
+    (2, 1, 1)
+    """
+    if codec not in (*_LEVELS, *_TO_COME):
+        raise UsageError(f"codec level {codec!r} is unknown; take {', '.join(_LEVELS)}")
+    most = _MOST_LAYERS.get(codec, 1)
+    if layers is not None and (type(layers) is not int or not 1 <= layers <= most):
+        allowed = "1" if most == 1 else "1 or 2"
+        raise UsageError(
+            f"codec level {codec!r} stores a packet in {allowed} layers, {layers!r} were asked for"
+        )
+    if codec in _TO_COME:
+        raise LevelUnavailableError(
+            f"codec level {codec!r} comes with a later version; take {', '.join(_LEVELS)}"
+        )
+    return layers or most
+
+
+def choose_pack(
+    codec: str,
+    asked: CodecPack | str | Path | None,
+    need: PackNeed,
+    kept: Iterable[CodecPack] = (),
+) -> CodecPack | None:
+    """Return the pack that new records are coded with: what was asked for, else one that fits.
+
+    Parameters
+    ----------
+    codec : str
+        Levels other than ``linear`` take none.
+    asked : CodecPack, path of a file, or None
+        None: the first of ``kept`` that fits, else the shipped one.
+    need : PackNeed
+        What it must be made for.
+    kept : iterable of CodecPack
+        Those that the store has.
+
+    Raises
+    ------
+    LevelUnavailableError
+        No pack was asked for, and none is at hand.
+    UsageError
+        What was asked for does not fit, or the level takes none.
+    """
+    if codec != "linear":
+        if asked is not None:
+            raise UsageError(f"codec level {codec!r} takes no codec pack; leave it out")
+        return None
+    if asked is not None:
+        pack = load_pack(Path(asked)) if isinstance(asked, str | Path) else asked
+        if reason := need.misfit(pack):
+            raise UsageError(f"the codec pack does not fit this store: {reason}")
+        return pack
+    for candidates in (kept, installed_packs()):
+        for pack in candidates:
+            if need.misfit(pack) is None:
+                return pack
+    raise LevelUnavailableError(
+        f"codec level 'linear' needs a codec pack of this model at {need.kv_dtype}, and none ships "
+        "for it: ingest a sample into a store of level fast, train one with `kvps codec train`, "
+        "then go over with `kvps codec recode STORE --codec linear`"
+    )

@@ -1,0 +1,134 @@
+"""The codec packs that a store's records were coded with: files in its folder, else the shipped."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvpacket_store.codec.packs import installed_packs
+from kvpacket_store.durable import sync
+from kvpacket_store.errors import CodecError, CorruptRecordError, LevelUnavailableError, UsageError
+from kvpacket_store.store.disk_use import PACKS_FOLDER
+
+if TYPE_CHECKING:
+    from kvpacket_store.codec.linear.pack import CodecPack
+
+__all__ = ["CodecPacks", "load_pack"]
+
+_SUFFIX = ".kvc"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class CodecPacks:
+    """Codec packs of one store folder, by digest; each is read once.
+
+    A record names the pack that it was coded with, so a file stays as long as any record may be
+    of it: files are added, never replaced by others.
+
+    Parameters
+    ----------
+    folder : Path
+        The store's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / PACKS_FOLDER
+        self._known: dict[str, CodecPack] = {}
+
+    def find(self, digest: str) -> CodecPack:
+        """Return the pack of that digest: the store's own file, else a shipped one.
+
+        Raises
+        ------
+        LevelUnavailableError
+            Neither is there; the message says what is wrong with the file.
+        """
+        if digest not in self._known:
+            self._known[digest] = self._load(digest)
+        return self._known[digest]
+
+    def problem(self, digest: str) -> str | None:
+        """Return what is wrong with the store's own file of a pack, if anything."""
+        try:
+            self._read(digest)
+        except CodecError as error:
+            return str(error)
+        return None
+
+    def keep(self, pack: CodecPack) -> None:
+        """Put a pack into the folder: synced before it has its name, and whole or not at all."""
+        path = self._path(pack.digest)
+        self.folder.mkdir(exist_ok=True)
+        if self.problem(pack.digest) is None:
+            path.touch()  # it is the newest now
+        else:
+            scratch = path.with_suffix(f".{os.getpid()}.tmp")
+            try:
+                scratch.write_bytes(pack.to_bytes())
+                sync(scratch)
+                scratch.replace(path)
+            finally:
+                scratch.unlink(missing_ok=True)
+        for folder in (self.folder, self.folder.parent):
+            sync(folder)
+        self._known[pack.digest] = pack
+
+    def kept(self) -> Iterator[CodecPack]:
+        """Yield the packs of the folder, the newest first; damaged files are passed over."""
+        found = [(-path.stat().st_mtime_ns, path.stem) for path in self.folder.glob(f"*{_SUFFIX}")]
+        for _, digest in sorted(found):
+            if self.problem(digest) is None:
+                yield self.find(digest)
+
+    def _load(self, digest: str) -> CodecPack:
+        try:
+            return self._read(digest)
+        except CodecError as error:
+            for pack in installed_packs():
+                if pack.digest == digest:
+                    return pack
+            raise LevelUnavailableError(
+                f"{error}; put it there from a copy (of this store, or of the one that a bundle "
+                "came from), or go to another level with `kvps codec recode` and then "
+                "`kvps verify --deep --repair`"
+            ) from error
+
+    def _read(self, digest: str) -> CodecPack:
+        path = self._path(digest)
+        if not path.is_file():
+            raise CorruptRecordError(f"codec pack {path.name} is missing from the store")
+        try:
+            pack = load_pack(path)
+        except (CodecError, UsageError) as error:
+            raise CorruptRecordError(f"codec pack {path.name} of the store: {error}") from error
+        if pack.digest != digest:
+            raise CorruptRecordError(f"codec pack {path.name} of the store is another pack")
+        return pack
+
+    def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise CorruptRecordError(f"codec pack {digest!r:.80} has no digest for a name")
+        return self.folder / f"{digest}{_SUFFIX}"
+
+
+def load_pack(path: Path) -> CodecPack:
+    """Read a codec pack file.
+
+    Raises
+    ------
+    UsageError
+        It cannot be read.
+    CorruptRecordError, UnsupportedFormatError
+        Damaged, of a later version, or no codec pack.
+    """
+    from kvpacket_store.codec.linear.pack import MAX_PACK_BYTES, CodecPack
+
+    try:
+        if path.stat().st_size > MAX_PACK_BYTES:
+            raise CorruptRecordError(f"{path} is larger than a codec pack may be")
+        return CodecPack.from_bytes(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"codec pack {path} cannot be read ({error}); correct that") from error

@@ -1,0 +1,173 @@
+"""A store's packets in another encoding: decoded, encoded anew, replaced one by one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvpacket_store.api.codec_choice import choose_layers, choose_pack
+from kvpacket_store.api.records import decode_packet, encode_packet
+from kvpacket_store.codec import info
+from kvpacket_store.errors import CapReachedError, CodecError, NotFoundError
+from kvpacket_store.packet import kv_digest
+from kvpacket_store.store import Damage, PacketRecord, StoredPacket
+from kvpacket_store.store.failures import as_store_error
+from kvpacket_store.types import Report
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+    from kvpacket_store.codec.linear.pack import CodecPack
+
+__all__ = ["RecodeReport", "recode"]
+
+
+@dataclass(slots=True)
+class RecodeReport(Report):
+    """Outcome of a change of level.
+
+    Parameters
+    ----------
+    recoded : int
+        Packets that were encoded anew.
+    unchanged : int
+        Packets that were so already, or belong to no document.
+    skipped : list of Damage
+        Packets that cannot be decoded, and why: `verify` with repair prefills them again.
+    bytes_before, bytes_after : int
+        Of the records of all these packets.
+    """
+
+    recoded: int = 0
+    unchanged: int = 0
+    skipped: list[Damage] = field(default_factory=list)
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+def recode(
+    store: Store,
+    codec: str,
+    layers: int | None = None,
+    pack: CodecPack | str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RecodeReport:
+    """Encode a store's packets at another level, in so many layers, or with another codec pack.
+
+    From the first moment on, new packets are encoded so. Each packet is replaced in a commit of its
+    own, once what was encoded has been decoded and compared: whenever this ends, every packet can
+    be read, and the same call goes on where it ended. No model is needed. Evicted packets are
+    passed over; those of no document, and what the whole store shares, stay as they are.
+
+    Parameters
+    ----------
+    store : Store
+        Open for writing.
+    codec : str
+        ``raw``, ``fast`` or ``linear``.
+    layers : int, optional
+        As for ``Store.create``.
+    pack : CodecPack or path, optional
+        For ``linear``; default: the newest that the store has and that fits, else the shipped one.
+    progress : callable, optional
+        Called after each packet with how many were looked at, and of how many.
+
+    Raises
+    ------
+    LevelUnavailableError, UsageError
+        The level, or its pack, is not to be had, or they do not fit. Nothing has changed.
+    ReadOnlyError, StoreFullError
+        Nothing more can be written.
+    """
+    num_layers = choose_layers(codec, layers)
+    chosen = choose_pack(codec, pack, store.pack_need, store.codec_packs.kept())
+    if chosen is not None:
+        _keep(store, chosen)
+    store.packets.change_codec(codec, num_layers, None if chosen is None else chosen.digest)
+    work = _Recoding(store)
+    sizes = store.packets.stats()
+    total = sizes.packets + sizes.evicted_packets
+    for number, (namespace, packet_key) in enumerate(_packet_keys(store), start=1):
+        work.take(namespace, packet_key)
+        if progress is not None:
+            progress(number, max(number, total))
+    return work.report
+
+
+def _keep(store: Store, pack: CodecPack) -> None:
+    """Put the pack into the folder before any record names it."""
+    if store.packets.is_read_only:
+        return  # the change of the codec says so
+    cap_bytes = store.meta.max_bytes
+    if store.codec_packs.problem(pack.digest) is not None and cap_bytes is not None:
+        pack_bytes = len(pack.to_bytes())
+        if store.packets.stats().file_bytes + pack_bytes > cap_bytes:
+            raise CapReachedError(
+                f"store {store.path}: its byte cap leaves no room for the codec pack of "
+                f"{pack_bytes} bytes; nothing has changed. Delete documents and compact the store"
+            )
+    try:
+        store.codec_packs.keep(pack)
+    except OSError as error:
+        raise as_store_error(error, store.path) from error
+
+
+def _packet_keys(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield namespace and key of every packet."""
+    for namespace in store.packets.namespaces():
+        for packet_key in store.packets.iter_packet_keys(namespace):
+            yield namespace, packet_key
+
+
+class _Recoding:
+    """One run: what is done with each packet, and what became of all."""
+
+    def __init__(self, store: Store) -> None:
+        self.report = RecodeReport()
+        self._store = store
+
+    def take(self, namespace: str, packet_key: str) -> None:
+        """Encode one packet anew, unless it is so already."""
+        report = self.report
+        with contextlib.suppress(NotFoundError):  # evicted, of no document, or gone meanwhile
+            try:
+                packet = self._store.packets.read_packet(namespace, packet_key)
+                after = self._encoded(packet)
+            except CodecError as error:
+                report.skipped.append(Damage(packet_key, (), str(error), namespace))
+                return
+            before_bytes = packet.manifest.stored_bytes
+            if after is None:
+                report.unchanged += 1
+            else:
+                self._store.packets.replace_record(namespace, after, is_use=False)
+                report.recoded += 1
+            report.bytes_before += before_bytes
+            report.bytes_after += before_bytes if after is None else after.stored_bytes
+
+    def _is_so(self, packet: StoredPacket) -> bool:
+        found, meta = info(packet.record), self._store.meta
+        layers = len(packet.manifest.layer_bytes)
+        return (found.level, layers, found.pack) == (meta.codec, meta.layers, meta.codec_pack)
+
+    def _encoded(self, packet: StoredPacket) -> PacketRecord | None:
+        """Return the packet as the store encodes now; None where it is so, or nobody's."""
+        manifest = packet.manifest
+        if not manifest.refcount or self._is_so(packet):
+            return None
+        k, v = decode_packet(self._store, packet.record, packet.enhancement)
+        if kv_digest(k, v) != manifest.kv_digest:
+            raise CodecError("K and V decode to other bits than were stored")
+        record, enhancement = encode_packet(self._store, k, v)
+        return PacketRecord(
+            packet_key=manifest.packet_key,
+            record=record,
+            token_ids=manifest.token_ids,
+            positions=manifest.positions,
+            raw_bytes=manifest.raw_bytes,
+            kv_digest=manifest.kv_digest,
+            engine=manifest.engine,
+            enhancement=enhancement,
+        )

@@ -1,0 +1,274 @@
+"""Stores of level ``linear``: base and enhancement, the codec pack beside them, equal answers."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from kvpacket_store.adapters import Adapter
+from kvpacket_store.api import Engine, Store
+from kvpacket_store.api.loader import PacketLoader
+from kvpacket_store.codec import decode, decode_base, info
+from kvpacket_store.codec.linear.shapes import PackShape
+from kvpacket_store.codec.linear.synthetic import make_pack
+from kvpacket_store.errors import (
+    CodecError,
+    CorruptRecordError,
+    LevelUnavailableError,
+    NotFoundError,
+    UsageError,
+)
+from kvpacket_store.store import PacketRecord
+from kvpacket_store.store.schema import Table, packet_row_key
+from kvpacket_store.types import Document
+
+DOCS = [
+    Document("rhine", "The Rhine rises in the Alps. " * 8, {"title": "Rhine"}),
+    Document("elbe", "The Elbe rises in Bohemia and flows to the North Sea."),
+]
+QUESTION = "Where does the Rhine rise?"
+LONG = {"max_new_tokens": 6, "ignore_eos": True}
+
+
+def soft():
+    return Adapter.untrained(np.random.default_rng(0).normal(0, 0.3, (50, 64)), num_tokens=4)
+
+
+@pytest.fixture
+def pack_of(tiny_model):
+    """A function: KV dtype, changes → a codec pack of the tiny model."""
+    model = tiny_model("llama")
+    shape = PackShape(model.layout.num_layers, model.layout.num_kv_heads, model.layout.head_dim, 2)
+
+    def make(kv_dtype="bf16", seed=0, **changes):
+        pack = make_pack(shape, kv_dtype, seed)
+        return dataclasses.replace(pack, **{"weights": model.fingerprint.weights} | changes)
+
+    return make
+
+
+@pytest.fixture
+def linear(new_store, pack_of):
+    """A function: options → a filled store of level linear, small segments, an adapter."""
+
+    def make(**options):
+        options = {"layers": None, "kv_dtype": "bf16", "codec_pack": pack_of()} | options
+        store = new_store(codec="linear", segment_tokens=64, adapter=soft(), **options)
+        store.ingest(DOCS)
+        return store
+
+    return make
+
+
+@pytest.fixture
+def reopened(tiny_model, word_embedder):
+    """A function: close a store and open it again with the same model."""
+    opened = []
+
+    def again(store):
+        store.close()
+        opened.append(Store.open(store.path, model=tiny_model("llama"), embedder=word_embedder))
+        return opened[-1]
+
+    yield again
+    for store in opened:
+        store.close()
+
+
+def keys_of(store):
+    keys = [p["packet_key"] for d in DOCS for p in store.show(d.id)["packets"]]
+    return list(dict.fromkeys(keys))
+
+
+def record_of(store, key):
+    manifest, record, enhancement = store.packets.read_packet("default", key)
+    names = ("token_ids", "positions", "raw_bytes", "kv_digest", "engine")
+    told = {name: getattr(manifest, name) for name in names}
+    return PacketRecord(packet_key=key, record=record, enhancement=enhancement, **told)
+
+
+def lose_enhancements(store):
+    """Behind the store's back: every chunk of every enhancement."""
+
+    def action(txn, tables):
+        lost = 0
+        for manifest in manifests:
+            for number in manifest.layer_chunks(1):
+                key = packet_row_key(1, manifest.packet_key) + number.to_bytes(4, "big")
+                lost += txn.delete(key, db=tables[Table.CHUNKS])
+        assert lost >= len(manifests)
+
+    manifests = [store.packets.get_manifest("default", key) for key in keys_of(store)]
+    return action
+
+
+def test_a_store_has_two_layers_unless_told_otherwise(linear):
+    store = linear()
+    assert (store.meta.codec, store.meta.layers) == ("linear", 2)
+    assert store.codec_pack.digest == store.meta.codec_pack
+    for key in keys_of(store):
+        packet = store.packets.read_packet("default", key)
+        assert info(packet.record).part == "base"
+        assert info(packet.enhancement).part == "enhancement"
+        assert info(packet.record).pack == info(packet.enhancement).pack == store.codec_pack.digest
+
+
+def test_one_layer_is_one_record(linear):
+    store = linear(layers=1)
+    for key in keys_of(store):
+        packet = store.packets.read_packet("default", key)
+        assert packet.enhancement is None
+        assert (info(packet.record).level, info(packet.record).part) == ("linear", "whole")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packets_and_answers_are_those_of_another_level(linear, new_store, reopened, layers):
+    exact = new_store(name="fast.kvps", segment_tokens=64, adapter=soft(), kv_dtype="bf16")
+    exact.ingest(DOCS)
+    store = reopened(linear(layers=layers))
+    assert keys_of(store) == keys_of(exact), "the codec is no part of a packet's identity"
+    for index in range(2):
+        found, wanted = store.packet("rhine", index=index), exact.packet("rhine", index=index)
+        assert np.array_equal(found.k, wanted.k)
+        assert np.array_equal(found.v, wanted.v)
+    ask = {"documents": ["rhine", "elbe"], **LONG}
+    answer, expected = (Engine(s).generate(QUESTION, **ask) for s in (store, exact))
+    assert answer.token_ids == expected.token_ids
+    assert answer.fallbacks == []
+    report = store.verify(deep=True, recompute=3)
+    assert (report.damaged, report.recomputed) == ([], 3)
+
+
+def test_the_base_is_read_and_decoded_without_the_enhancement(linear, reopened, behind_its_back):
+    store = linear()
+    keys, pack = keys_of(store), store.codec_pack
+    before = [PacketLoader(store).base("default", key) for key in keys]
+    bases = [store.packets.read_record("default", key) for key in keys]
+    exact = [PacketLoader(store).body("default", key, "rhine").body for key in keys]
+    for body, whole, record in zip(before, exact, bases, strict=True):
+        k, v = decode_base(record, packs=[pack])
+        assert np.array_equal(body.k, k)
+        assert np.array_equal(body.v, v)
+        assert body.k.shape == whole.k.shape
+    assert any(not np.array_equal(b.k, e.k) for b, e in zip(before, exact, strict=True))
+    spoil = lose_enhancements(store)
+    store.close()
+    behind_its_back(store.path, spoil)
+    store = reopened(store)
+    for key, body in zip(keys, before, strict=True):
+        again = PacketLoader(store).base("default", key)
+        assert np.array_equal(again.k, body.k)
+        assert np.array_equal(again.v, body.v)
+        with pytest.raises(CorruptRecordError):
+            store.packets.read_packet("default", key)
+
+
+def test_a_lost_enhancement_is_prefilled_again_and_repaired(linear, reopened, behind_its_back):
+    store = linear()
+    expected = Engine(store).generate(QUESTION, documents=["rhine"], **LONG).token_ids
+    spoil = lose_enhancements(store)
+    store.close()
+    behind_its_back(store.path, spoil)
+    store = reopened(store)
+    assert {found.packet_key for found in store.verify().damaged} == set(keys_of(store))
+    answer = Engine(store).generate(QUESTION, documents=["rhine"], **LONG)
+    assert answer.token_ids == expected
+    assert {f.packet_key for f in answer.fallbacks} == {
+        p["packet_key"] for p in store.show("rhine")["packets"]
+    }
+    report = store.verify(deep=True, repair=True)
+    assert report.repaired == len(report.damaged) > 0
+    assert report.remaining == []
+    assert all(store.packets.read_packet("default", key).enhancement for key in keys_of(store))
+
+
+def test_the_base_of_a_packet_in_one_layer_is_exact(linear, new_store):
+    for store in (linear(layers=1), new_store(name="fast.kvps", segment_tokens=64)):
+        store.ingest(DOCS)
+        for key in keys_of(store):
+            body = PacketLoader(store).base("default", key)
+            exact = PacketLoader(store).body("default", key, "rhine").body
+            assert np.array_equal(body.k, exact.k)
+            assert np.array_equal(body.v, exact.v)
+
+
+def test_a_base_that_is_not_there_is_named(linear):
+    store = linear()
+    with pytest.raises(NotFoundError):
+        PacketLoader(store).base("default", "0" * 64)
+    key = keys_of(store)[0]
+    forged = dataclasses.replace(record_of(store, key), record=b"no record", enhancement=b"at all")
+    store.packets.replace_record("default", forged)
+    with pytest.raises(CodecError):
+        PacketLoader(store).base("default", key)
+
+
+def test_the_store_stands_alone_with_its_pack(linear, reopened, pack_of):
+    store = linear()
+    [file] = (store.path / "codec-packs").iterdir()
+    assert file.name == f"{pack_of().digest}.kvc"
+    store = reopened(store)
+    assert store.codec_pack.digest == pack_of().digest
+    packet = store.packets.read_packet("default", keys_of(store)[0])
+    with pytest.raises(LevelUnavailableError):
+        decode_base(packet.record)
+    with pytest.raises(UsageError):
+        decode(packet.record)
+
+
+@pytest.mark.parametrize("layers", [0, 3, "2", True])
+def test_so_many_layers_there_are_not(new_store, pack_of, tmp_path, layers):
+    with pytest.raises(UsageError, match="1 or 2 layers"):
+        new_store(codec="linear", layers=layers, kv_dtype="bf16", codec_pack=pack_of())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("codec", ["raw", "fast", "spec"])
+def test_other_levels_have_one_layer(new_store, tmp_path, codec):
+    with pytest.raises(UsageError, match="1 layers"):
+        new_store(codec=codec, layers=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_pack_the_remedy_is_named(new_store, tmp_path):
+    with pytest.raises(LevelUnavailableError, match="kvps codec train"):
+        new_store(codec="linear")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_shipped_pack_of_the_model_is_taken(new_store, pack_of, monkeypatch):
+    other = pack_of(weights="0" * 64)
+    for room in ("codec_choice", "codec_packs"):
+        monkeypatch.setattr(
+            f"kvpacket_store.api.{room}.installed_packs", lambda: (other, pack_of())
+        )
+    store = new_store(codec="linear", kv_dtype="bf16")
+    assert store.codec_pack.digest == pack_of().digest
+    with pytest.raises(LevelUnavailableError, match="at fp16"):
+        new_store(name="other.kvps", codec="linear", kv_dtype="fp16")
+
+
+def test_a_pack_of_something_else_is_refused(new_store, pack_of, tmp_path):
+    wide = make_pack(PackShape(4, 2, 8, 2))
+    for pack, reason in [
+        (pack_of(weights="0" * 64), "another model"),
+        (pack_of("fp16"), "for fp16"),
+        (dataclasses.replace(wide, weights=pack_of().weights), "heads and dimensions"),
+    ]:
+        with pytest.raises(UsageError, match=reason):
+            new_store(codec="linear", kv_dtype="bf16", codec_pack=pack)
+    with pytest.raises(UsageError, match="takes no codec pack"):
+        new_store(codec="fast", codec_pack=pack_of())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pack_may_be_a_file(new_store, pack_of, tmp_path):
+    path = tmp_path / "mine.kvc"
+    with pytest.raises(UsageError, match=r"mine\.kvc"):
+        new_store(codec="linear", kv_dtype="bf16", codec_pack=path)
+    path.write_bytes(pack_of().to_bytes())
+    store = new_store(codec="linear", kv_dtype="bf16", codec_pack=str(path))
+    assert store.codec_pack.digest == pack_of().digest
+    path.write_bytes(b"something else")
+    with pytest.raises(CodecError):
+        new_store(name="other.kvps", codec="linear", kv_dtype="bf16", codec_pack=path)
