@@ -1,6 +1,7 @@
 """A second decoder, written from docs/format.md alone: slow, readable, independent of the package.
 
 `decode` returns (kv dtype, shape, K bytes, V bytes), or raises `RefusedError` naming the error.
+Level linear is `spec_linear`, which builds on this.
 """
 
 import math
@@ -11,12 +12,21 @@ import xxhash
 import zstandard
 
 MAGIC = bytes.fromhex("894B56520D0A1A0A")
-LEVELS = {0: "raw", 1: "fast"}
+LEVELS = {0: "raw", 1: "fast", 2: "linear"}
 DTYPES = {1: "bf16", 2: "fp16", 3: "fp32", 4: "fp8_e4m3", 5: "fp8_e5m2"}
 ITEM_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8_e4m3": 1, "fp8_e5m2": 1}
 MAGNITUDE_BITS = {"bf16": 9, "fp16": 6, "fp32": 9, "fp8_e4m3": 5, "fp8_e5m2": 6}
 LOW_BITS = {"bf16": 6, "fp16": 9, "fp32": 22, "fp8_e4m3": 2, "fp8_e5m2": 1}
-RAW, ZSTD, RANS = 0, 1, 2
+RAW, ZSTD, RANS, LINEAR, NOTHING = 0, 1, 2, 3, 4
+WHOLE, BASE, ENHANCEMENT = 0, 1, 2
+ALLOWED = {
+    ("raw", None): {RAW},
+    ("fast", None): {RAW, ZSTD, RANS},
+    ("linear", WHOLE): {RAW, ZSTD, RANS, LINEAR},
+    ("linear", BASE): {RAW, LINEAR},
+    ("linear", ENHANCEMENT): {LINEAR, NOTHING},
+}
+CHECKSUM_OF_NOTHING = 0x2D06800538D394C2
 CORRUPT, TRUNCATED, UNSUPPORTED = (
     "CorruptRecordError",
     "TruncatedRecordError",
@@ -26,6 +36,21 @@ CORRUPT, TRUNCATED, UNSUPPORTED = (
 
 class RefusedError(Exception):
     """The record is refused; the message is the name of the error."""
+
+
+class PackSection(NamedTuple):
+    pack_digest: bytes
+    part: int
+    kv_digest: bytes
+    settings: tuple
+
+
+class Head(NamedTuple):
+    level: str
+    dtype: str
+    shape: list
+    section: PackSection | None
+    rows: list
 
 
 class Row(NamedTuple):
@@ -46,16 +71,27 @@ def number(data, offset, bits):
 
 
 def decode(record, max_bytes=8 << 30):
-    dtype, shape, rows = read_head(record)
-    refuse_if(2 * math.prod(shape) * ITEM_BYTES[dtype] > max_bytes, CORRUPT)
-    sides = [[], []]
-    blocks = block_sizes(shape[2])
-    rows = iter(rows)
-    for _ in range(shape[0]):
-        for side in sides:
-            chunks = [read_chunk(record, next(rows), dtype, shape, size) for size in blocks]
-            side.append(join_blocks(chunks, blocks, shape, ITEM_BYTES[dtype]))
-    return dtype, tuple(shape), b"".join(sides[0]), b"".join(sides[1])
+    head = read_head(record)
+    check_limit(head, max_bytes)
+    blocks = block_sizes(head.shape[2])
+    chunks = [
+        read_chunk(record, row, head.dtype, head.shape, blocks[index % len(blocks)])
+        for index, row in enumerate(head.rows)
+    ]
+    return join_chunks(chunks, head)
+
+
+def check_limit(head, max_bytes):
+    refuse_if(2 * math.prod(head.shape) * ITEM_BYTES[head.dtype] > max_bytes, CORRUPT)
+
+
+def join_chunks(chunks, head):
+    """Put all chunks, in the order of the table, together."""
+    sides, blocks = [b"", b""], block_sizes(head.shape[2])
+    for row in range(2 * head.shape[0]):
+        mine = chunks[row * len(blocks) : (row + 1) * len(blocks)]
+        sides[row % 2] += join_blocks(mine, blocks, head.shape, ITEM_BYTES[head.dtype])
+    return head.dtype, tuple(head.shape), *sides
 
 
 def block_sizes(num_tokens):
@@ -75,12 +111,13 @@ def join_blocks(chunks, blocks, shape, item_bytes):
 
 
 def read_head(record):
-    """§2 and §3, in the order of §7."""
+    """§2 and §3, in the order of §9."""
     refuse_if(record[:8] != MAGIC[: len(record)], UNSUPPORTED)
     refuse_if(len(record) < 40, TRUNCATED)
     refuse_if(number(record, 8, 16) != 1, UNSUPPORTED)
     num_chunks = number(record, 28, 32)
-    table_end = 40 + 24 * num_chunks
+    table_start = 40 + (72 + 2 * number(record, 12, 32) if record[10] == 2 else 0)
+    table_end = table_start + 24 * num_chunks
     refuse_if(len(record) < table_end + 8, TRUNCATED)
     refuse_if(xxh3(record[:table_end]) != number(record, table_end, 64), CORRUPT)
     level, dtype = LEVELS.get(record[10]), DTYPES.get(record[11])
@@ -93,13 +130,24 @@ def read_head(record):
     record_length = number(record, 32, 64)
     refuse_if(len(record) < record_length, TRUNCATED)
     refuse_if(len(record) > record_length, CORRUPT)
-    return dtype, shape, read_table(record, num_chunks, level, dtype, shape)
+    section = read_section(record[40:table_start]) if level == "linear" else None
+    allowed = ALLOWED[level, section and section.part]
+    rows = read_table(record, table_start, table_end, allowed, dtype, shape)
+    return Head(level, dtype, shape, section, rows)
 
 
-def read_table(record, num_chunks, level, dtype, shape):
-    rows, offset = [], 48 + 24 * num_chunks
-    for index in range(num_chunks):
-        at = 40 + 24 * index
+def read_section(section):
+    """§2.1."""
+    part, reserved, settings = section[32], section[33:40], tuple(section[72:])
+    refuse_if(part > ENHANCEMENT or any(reserved), UNSUPPORTED)
+    possible = {0} if part == WHOLE else {1, 2, 3}
+    refuse_if(not possible.issuperset(settings), UNSUPPORTED)
+    return PackSection(section[:32], part, section[40:72], settings)
+
+
+def read_table(record, table_start, table_end, allowed, dtype, shape):
+    rows, offset = [], table_end + 8
+    for at in range(table_start, table_end, 24):
         row = Row(
             offset,
             number(record, at, 56),
@@ -107,21 +155,24 @@ def read_table(record, num_chunks, level, dtype, shape):
             number(record, at + 8, 64),
             number(record, at + 16, 64),
         )
-        refuse_if(row.encoding > RANS, UNSUPPORTED)
+        refuse_if(row.encoding > NOTHING, UNSUPPORTED)
         offset += row.length
         rows.append(row)
     refuse_if(offset != len(record), CORRUPT)
     blocks = block_sizes(shape[2])
     for index, row in enumerate(rows):
         tokens = blocks[index % len(blocks)]
-        check_row(row, level, shape[1] * tokens * shape[3] * ITEM_BYTES[dtype])
+        check_row(row, allowed, shape[1] * tokens * shape[3] * ITEM_BYTES[dtype])
     return rows
 
 
-def check_row(row, level, decoded_length):
+def check_row(row, allowed, decoded_length):
     """§3 and §4."""
-    refuse_if(level == "raw" and row.encoding != RAW, CORRUPT)
-    if row.encoding == RAW:
+    refuse_if(row.encoding not in allowed, CORRUPT)
+    if row.encoding == NOTHING:
+        refuse_if(row.length != 0, CORRUPT)
+        refuse_if({*row[3:]} != {CHECKSUM_OF_NOTHING}, CORRUPT)
+    elif row.encoding == RAW:
         refuse_if(row.length != decoded_length, CORRUPT)
         refuse_if(row.stored_checksum != row.decoded_checksum, CORRUPT)
     else:
@@ -131,15 +182,19 @@ def check_row(row, level, decoded_length):
 
 def read_chunk(record, row, dtype, shape, num_tokens):
     """§4."""
-    stored = record[row.offset : row.offset + row.length]
-    refuse_if(xxh3(stored) != row.stored_checksum, CORRUPT)
-    items = stored
+    items = stored = stored_bytes(record, row)
     if row.encoding == ZSTD:
         items = unzstd(stored, shape[1] * num_tokens * shape[3] * ITEM_BYTES[dtype])
     elif row.encoding == RANS:
         items = unrans(stored, dtype, shape[1], num_tokens, shape[3])
     refuse_if(xxh3(items) != row.decoded_checksum, CORRUPT)
     return items
+
+
+def stored_bytes(record, row):
+    stored = record[row.offset : row.offset + row.length]
+    refuse_if(xxh3(stored) != row.stored_checksum, CORRUPT)
+    return stored
 
 
 def unzstd(stored, decoded_length):
@@ -239,17 +294,23 @@ def unlane(state, words, num_tokens, channels):
     for table, _, _ in channels:
         frequencies = TABLES[table]
         for _ in range(num_tokens):
-            slot, symbol, first = state % 4096, 0, 0
-            while slot >= first + frequencies[symbol]:
-                first += frequencies[symbol]
-                symbol += 1
-            state = frequencies[symbol] * (state // 4096) + slot - first
-            if state < 1 << 16:
-                refuse_if(not words, CORRUPT)
-                state = state << 16 | words.pop()
+            symbol, state = pop_symbol(state, words, frequencies)
             symbols.append(symbol)
     refuse_if(state != 1 << 16 or words, CORRUPT)
     return symbols
+
+
+def pop_symbol(state, words, frequencies):
+    """Return a symbol and the next state; `words` are in reverse order."""
+    slot, symbol, first = state % 4096, 0, 0
+    while slot >= first + frequencies[symbol]:
+        first += frequencies[symbol]
+        symbol += 1
+    state = frequencies[symbol] * (state // 4096) + slot - first
+    if state < 1 << 16:
+        refuse_if(not words, CORRUPT)
+        state = state << 16 | words.pop()
+    return symbol, state
 
 
 def xxh3(data):

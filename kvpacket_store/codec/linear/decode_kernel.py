@@ -237,6 +237,7 @@ def decode_chunk(
                     for t in range(num_tokens):
                         coarse[t] = (coarse[t] << drop) + np.int32(fine_symbols[t])
                 position = read_items(symbols, coarse, bits, position, (step, layout, sizes), items)
+        units[min(16, len(steps) - 16 * group) :] = 0  # what the group before left
         write_context(units, context, first_row + 16 * group)
         if exact_out.size:
             write_group(rows[0], exact_out, 16 * group)

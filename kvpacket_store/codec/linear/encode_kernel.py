@@ -118,6 +118,7 @@ def find_symbols(
                 for t in range(num_tokens):
                     fine_symbols[c, t] = np.uint8(found[t] - (coarse[t] << drop))
             position = _write_rest(items, escaping, step, layout, words, position)
+        units[min(16, len(steps) - 16 * group) :] = 0  # what the group before left
         write_context(units, context, first_row + 16 * group)
     return num_escaped, position
 

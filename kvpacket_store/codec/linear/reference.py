@@ -5,6 +5,7 @@ The names, arguments and results are those of ``decode_kernel`` and ``encode_ker
 
 from __future__ import annotations
 
+import bisect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,13 +104,13 @@ def _write_context(rebuilt: Any, channel: _Channel, context: Any, row: int) -> N
 
 
 def _coarse_tables(predicted: Any, channel: _Channel) -> Any:
-    return (channel.coarse_table + predicted % (1 << channel.drop)) << 12
+    return channel.coarse_table + predicted % (1 << channel.drop)
 
 
 def _fine_tables(predicted: Any, coarse: Any, channel: _Channel) -> Any:
     most = (1 << channel.drop) - 1 + 2 * BELOW
     distance = predicted - (coarse << channel.drop) + BELOW
-    return (channel.fine_table + np.clip(distance, 0, most)) << 12
+    return channel.fine_table + np.clip(distance, 0, most)
 
 
 def let_be_context(geometry: Any, channels: Any, context: Any, chunk: Any) -> None:
@@ -157,14 +158,15 @@ def find_symbols(
     return num_escaped, position
 
 
-def encode_lanes(lanes: Any, which: Any, ranges: Any, symbols: Any, used: Any) -> None:
+def encode_lanes(lanes: Any, which: Any, cumulative: Any, symbols: Any, used: Any) -> None:
     """See ``encode_kernel.encode_lanes``."""
     states, places, words = lanes
     for c in reversed(range(len(symbols))):
         for token in reversed(range(symbols.shape[1] if used[c] else 0)):
             lane = token % len(states)
-            entry = int(ranges[(int(which[c, token]) >> 6) + int(symbols[c, token])])
-            frequency, first, state = entry >> 12 & 4095, entry & 4095, int(states[lane])
+            sums, symbol = cumulative.reshape(-1, 66)[int(which[c, token])], int(symbols[c, token])
+            first, frequency = int(sums[symbol]), int(sums[symbol + 1]) - int(sums[symbol])
+            state = int(states[lane])
             if state >= frequency << 20:
                 places[lane] -= np.uint64(1)
                 words[places[lane]] = state & 0xFFFF
@@ -172,19 +174,20 @@ def encode_lanes(lanes: Any, which: Any, ranges: Any, symbols: Any, used: Any) -
             states[lane] = (state // frequency << 12) + state % frequency + first
 
 
-def _pop_channel(lanes: Any, which: Any, slots: Any) -> Any:
+def _pop_channel(lanes: Any, which: Any, tables: Any) -> Any:
     """Return a channel's symbols [T]."""
     states, places, words = lanes
     symbols = np.empty(len(which), np.int64)
     for token in range(len(which)):
         lane = token % len(states)
         state = int(states[lane])
-        entry = int(slots[int(which[token]) | state & 4095])
-        state = (entry >> 20) * (state >> 12) + (entry >> 8 & 4095)
+        sums, slot = tables[0].reshape(-1, 66)[int(which[token]), :65].tolist(), state & 4095
+        symbol = bisect.bisect_right(sums, slot) - 1
+        state = (sums[symbol + 1] - sums[symbol]) * (state >> 12) + slot - sums[symbol]
         if state < 1 << 16:
             state = state << 16 | int(words[places[lane]])
             places[lane] += np.uint64(1)
-        states[lane], symbols[token] = state, entry & 255
+        states[lane], symbols[token] = state, symbol
     return symbols
 
 
@@ -193,7 +196,7 @@ def decode_chunk(
 ) -> Any:
     """See ``decode_kernel.decode_chunk``."""
     layout, first_pair, first_row = geometry
-    (lanes, escaped), slots = base, model[3]
+    (lanes, escaped), tables = base, model[3]
     exact_out, base_out = outs
     _, num_tokens, head_dim = exact_out.shape if exact_out.size else base_out.shape
     bits = int.from_bytes(rest[1].astype("<u4").tobytes(), "little")
@@ -202,7 +205,7 @@ def decode_chunk(
         if c % GROUP == 0:
             sums = _predict(c // GROUP, model, context, first_pair)
         predicted = _place(sums[c % GROUP], channel, num_tokens)
-        symbols = _pop_channel(lanes, _coarse_tables(predicted, channel), slots)
+        symbols = _pop_channel(lanes, _coarse_tables(predicted, channel), tables)
         coarse = (predicted >> channel.drop) + symbols - ZERO
         rebuilt = _rebuild(predicted, coarse, channel.drop)
         items: dict[int, int] = {}
@@ -220,7 +223,7 @@ def decode_chunk(
             found = coarse
             if channel.drop:
                 fine_which = _fine_tables(predicted, coarse, channel)
-                found = (coarse << channel.drop) + _pop_channel(rest[0], fine_which, slots)
+                found = (coarse << channel.drop) + _pop_channel(rest[0], fine_which, tables)
             for token in range(num_tokens):
                 if token not in items:
                     seen = bits >> min(position, 32 * (len(rest[1]) - 2)) & 0xFFFFFFFF

@@ -30,12 +30,12 @@ def make_pack(shape: PackShape, kv_dtype: KVDtype | str = "bf16", seed: int = 0)
     drops[0] = 0
     return CodecPack(
         shape, kv_dtype, "", {"seed": seed},
-        steps=(_BIASES[kv_dtype.value] - rng.integers(3, 6, each)).astype(np.uint8),
+        steps=(_BIASES[kv_dtype.value] - rng.integers(1, 4, each)).astype(np.uint8),
         centers=rng.integers(-9, 10, each, dtype=np.int16),
         shifts=rng.integers(0, 3, each, dtype=np.uint8),
         bases=rng.integers(-900, 900, each, dtype=np.int32),
         multipliers=rng.integers(1, 1 << 15, each, dtype=np.uint16),
-        downs=rng.integers(22, 25, each, dtype=np.uint8),
+        downs=rng.integers(26, 29, each, dtype=np.uint8),
         drops=drops,
         classes=rng.integers(0, _NUM_CLASSES, drops.shape, dtype=np.uint8),
         coarse=_coarse(rng),
@@ -45,7 +45,7 @@ def make_pack(shape: PackShape, kv_dtype: KVDtype | str = "bf16", seed: int = 0)
 
 
 def _coarse(rng: np.random.Generator) -> npt.NDArray[np.uint16]:
-    scales = rng.uniform(2, 9, (_NUM_CLASSES, NUM_COARSE, 1))
+    scales = rng.uniform(3, 8, (_NUM_CLASSES, NUM_COARSE, 1))
     weights = np.exp(-np.abs(np.arange(64) - ZERO) / scales)
     tables = 1 + np.floor(weights / weights.sum(axis=2, keepdims=True) * (4096 - 64))
     tables[..., ZERO] += 4096 - tables.sum(axis=2)

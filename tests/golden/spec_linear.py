@@ -1,0 +1,489 @@
+"""Level linear, written from docs/format.md alone: slow, readable, independent of the package.
+
+`read_pack` reads a codec pack's file; `decode`, `decode_base` and `decode_layers` take packs and
+return (kv dtype, shape, K bytes, V bytes). All raise `RefusedError` naming the error.
+"""
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+_spec = importlib.util.spec_from_file_location(
+    "spec_decoder", Path(__file__).with_name("spec_decoder.py")
+)
+spec_decoder = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(spec_decoder)
+RefusedError, refuse_if, number = (
+    spec_decoder.RefusedError,
+    spec_decoder.refuse_if,
+    spec_decoder.number,
+)
+CORRUPT, UNSUPPORTED = spec_decoder.CORRUPT, spec_decoder.UNSUPPORTED
+UNAVAILABLE, USAGE = "LevelUnavailableError", "UsageError"
+EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}
+MANTISSA_BITS = {"bf16": 7, "fp16": 10, "fp32": 7, "fp8_e4m3": 3, "fp8_e5m2": 2}
+FIRST_FINE = (0, 0, 10, 22)
+CHANNEL_ARRAYS = (
+    ("step", 1, False), ("center", 2, True), ("shift", 1, False), ("base", 4, True),
+    ("multiplier", 2, False), ("down", 1, False),
+)  # fmt: skip
+
+
+class Pack(NamedTuple):
+    digest: bytes
+    dtype: str
+    layers: int
+    heads: int
+    head_dim: int
+    back: int
+    channels: dict  # (layer, side) → [Channel]
+    coarse: list  # by class, table
+    fine: list
+    weights: dict  # (layer, side, group) → 16 rows
+
+
+class Channel(NamedTuple):
+    step: int
+    center: int
+    shift: int
+    base: int
+    multiplier: int
+    down: int
+    drops: tuple  # by setting
+    classes: tuple
+
+
+def read_pack(data):
+    """§8."""
+    refuse_if(len(data) < 14 or data[:8] != bytes.fromhex("894B56430D0A1A0A"), UNSUPPORTED)
+    refuse_if(number(data, 8, 16) != 1, UNSUPPORTED)
+    length = number(data, 10, 32)
+    refuse_if(length > min(2**28, 32768 * (len(data) - 14)), CORRUPT)
+    contents = spec_decoder.unzstd(data[14:], length)
+    refuse_if(len(contents) < 4 or len(contents) < 4 + number(contents, 0, 32), CORRUPT)
+    take = spec_decoder.Sections(contents, 4)
+    dtype, num_classes, shape = read_head(take(number(contents, 0, 32)))
+    pack = read_arrays(take, dtype, num_classes, shape)
+    refuse_if(take.at != len(contents), CORRUPT)
+    check_arrays(pack, num_classes)
+    return pack._replace(digest=hashlib.sha256(contents).digest())
+
+
+def read_head(text):
+    try:
+        head = json.loads(text)
+        again = json.dumps(head, sort_keys=True, separators=(",", ":"))
+        refuse_if(again.encode("ascii") != text, CORRUPT)
+        refuse_if({*head} != {"about", "classes", "kv_dtype", "shape", "weights"}, CORRUPT)
+        shape = [head["shape"][name] for name in ("layers", "heads", "head_dim", "back")]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise RefusedError(CORRUPT) from None
+    refuse_if(len(head["shape"]) != 4 or not isinstance(head["about"], dict), CORRUPT)
+    weights = head["weights"]
+    refuse_if(not isinstance(weights, str) or len(weights) not in (0, 64), CORRUPT)
+    refuse_if(set(weights) - set("0123456789abcdef"), CORRUPT)
+    refuse_if(any(type(size) is not int for size in [*shape, head["classes"]]), CORRUPT)
+    refuse_if(not 1 <= head["classes"] <= 64, CORRUPT)
+    refuse_if(not isinstance(head["kv_dtype"], str), CORRUPT)
+    refuse_if(head["kv_dtype"] not in spec_decoder.ITEM_BYTES, CORRUPT)
+    check_shape(*shape)
+    return head["kv_dtype"], head["classes"], shape
+
+
+def check_shape(layers, heads, head_dim, back):
+    refuse_if(min(layers, heads, head_dim) < 1 or back < 0, CORRUPT)
+    refuse_if(max(layers, heads, head_dim, back) > 65536, CORRUPT)
+    num_channels = heads * head_dim
+    refuse_if(layers * num_channels**2 > 2**27, CORRUPT)
+    num_groups = -(-num_channels // 16)
+    num_weights = sum(
+        16 * (num_groups * rows_before(layer, side, 16 * num_groups, back))
+        + 16 * 16 * (num_groups * (num_groups - 1) // 2)
+        for layer in range(layers)
+        for side in range(2)
+    )
+    refuse_if(num_weights > 2**27, CORRUPT)
+
+
+def rows_before(layer, side, padded, back):
+    """R of group 0, §7.3."""
+    return (2 * min(layer, back) + side) * padded
+
+
+def read_arrays(take, dtype, num_classes, shape):
+    layers, heads, head_dim, back = shape
+    num_channels = heads * head_dim
+    count = layers * 2 * num_channels
+    columns = [read_numbers(take, count, size, signed) for _, size, signed in CHANNEL_ARRAYS]
+    drops, classes = ([read_numbers(take, count, 1) for _ in range(4)] for _ in range(2))
+    every = [
+        Channel(*values, by_setting, chosen)
+        for *values, by_setting, chosen in zip(
+            *columns, zip(*drops, strict=True), zip(*classes, strict=True), strict=True
+        )
+    ]
+    channels = {
+        divmod(row, 2): every[row * num_channels : (row + 1) * num_channels]
+        for row in range(2 * layers)
+    }
+    coarse, fine = (
+        [[read_numbers(take, size, 2) for _ in range(tables)] for _ in range(num_classes)]
+        for tables, size in ((15, 64), (38, 8))
+    )
+    num_groups = -(-num_channels // 16)
+    weights = {
+        (layer, side, group): [
+            read_numbers(
+                take, rows_before(layer, side, 16 * num_groups, back) + 16 * group, 1, True
+            )
+            for _ in range(16)
+        ]
+        for layer in range(layers)
+        for side in range(2)
+        for group in range(num_groups)
+    }
+    return Pack(b"", dtype, *shape, channels, coarse, fine, weights)
+
+
+def read_numbers(take, count, size, signed=False):
+    data = take(count * size)
+    return [
+        int.from_bytes(data[at : at + size], "little", signed=signed)
+        for at in range(0, len(data), size)
+    ]
+
+
+def check_arrays(pack, num_classes):
+    last_step = 2 ** EXPONENT_BITS[pack.dtype] - 2
+    num_groups = -(-pack.heads * pack.head_dim // 16)
+    for (layer, side), channels in pack.channels.items():
+        rows = rows_before(layer, side, 16 * num_groups, pack.back) + 16 * (num_groups - 1)
+        for channel in channels:
+            refuse_if(not 1 <= channel.step <= last_step, CORRUPT)
+            refuse_if(abs(channel.center) > 4096 or channel.shift > 12, CORRUPT)
+            refuse_if(abs(channel.base) >= 2**30 or not 8 <= channel.down <= 40, CORRUPT)
+            refuse_if(channel.drops[0] != 0 or max(channel.drops) > 3, CORRUPT)
+            refuse_if(max(channel.classes) >= num_classes, CORRUPT)
+            largest = 127 * 127 * rows * channel.multiplier >> channel.down
+            refuse_if(largest + abs(channel.base) // 256 >= 2**30, CORRUPT)
+    for table in (table for tables in pack.coarse for table in tables):
+        refuse_if(min(table) < 1 or sum(table) != 4096, CORRUPT)
+    for index, table in (pair for tables in pack.fine for pair in enumerate(tables)):
+        drop = 1 + (index >= 10) + (index >= 22)
+        refuse_if(max(table) > 4095 or sum(table) != 4096 or any(table[1 << drop :]), CORRUPT)
+    for row in (row for rows in pack.weights.values() for row in rows):
+        refuse_if(-128 in row, CORRUPT)
+
+
+def decode(record, packs, max_bytes=8 << 30):
+    """Decode a record of any level that is whole."""
+    head = spec_decoder.read_head(record)
+    if head.level != "linear":
+        return spec_decoder.decode(record, max_bytes)
+    return decode_parts([(record, head)], [spec_decoder.WHOLE], packs, max_bytes)
+
+
+def decode_base(record, packs):
+    head = spec_decoder.read_head(record)
+    return decode_parts([(record, head)], [spec_decoder.BASE], packs)
+
+
+def decode_layers(base, enhancement, packs):
+    pairs = [(record, spec_decoder.read_head(record)) for record in (base, enhancement)]
+    return decode_parts(pairs, [spec_decoder.BASE, spec_decoder.ENHANCEMENT], packs)
+
+
+def decode_parts(pairs, parts, packs, max_bytes=8 << 30):
+    """§9, from the limit on."""
+    heads = [head for _, head in pairs]
+    for head in heads:
+        spec_decoder.check_limit(head, max_bytes)
+    for head, part in zip(heads, parts, strict=True):
+        refuse_if(head.section is None or head.section.part != part, USAGE)
+    if len(heads) == 2:
+        check_twins(*heads)
+    found = [pack for pack in packs if pack.digest == heads[0].section.pack_digest]
+    refuse_if(not found, UNAVAILABLE)
+    layers, heads_, _, head_dim = heads[0].shape
+    wanted = (heads[0].dtype, layers, heads_, head_dim)
+    refuse_if(wanted != (found[0].dtype, *found[0][2:5]), CORRUPT)
+    return decode_blocks(pairs, found[0])
+
+
+def check_twins(base, enhancement):
+    """§2.1."""
+    said, other = base.section._replace(part=0), enhancement.section._replace(part=0)
+    refuse_if(
+        (base.dtype, base.shape, said) != (enhancement.dtype, enhancement.shape, other), CORRUPT
+    )
+    complete = [row.encoding == spec_decoder.RAW for row in base.rows]
+    nothing = [row.encoding == spec_decoder.NOTHING for row in enhancement.rows]
+    refuse_if(complete != nothing, CORRUPT)
+
+
+def decode_blocks(pairs, pack):
+    """§7.1."""
+    head = pairs[0][1]
+    sizes = spec_decoder.block_sizes(head.shape[2])
+    chunks = [None] * len(head.rows)
+    for block, num_tokens in enumerate(sizes):
+        context = Context(pack, num_tokens)
+        for row in range(2 * pack.layers):
+            index = row * len(sizes) + block
+            chunks[index] = decode_chunk(pairs, index, context, divmod(row, 2))
+    return spec_decoder.join_chunks(chunks, head)
+
+
+class Context:
+    """The units of a block, and what predictions make of them."""
+
+    def __init__(self, pack, num_tokens):
+        self.pack, self.num_tokens = pack, num_tokens
+        self.padded = -(-pack.heads * pack.head_dim // 16) * 16
+        self.rows = [[0] * num_tokens for _ in range(2 * pack.layers * self.padded)]
+
+    def write(self, place, c, rebuilt):
+        channel = self.pack.channels[place][c]
+        half = 2**channel.shift // 2
+        units = [(found - channel.center + half) // 2**channel.shift for found in rebuilt]
+        row = (2 * place[0] + place[1]) * self.padded + c
+        self.rows[row] = [clamp(unit, -127, 127) for unit in units]
+
+    def predict(self, place, c):
+        """§7.3."""
+        layer, side = place
+        channel, weights = (
+            self.pack.channels[place][c],
+            self.pack.weights[layer, side, c // 16][c % 16],
+        )
+        first = 2 * self.padded * max(layer - self.pack.back, 0)
+        rows = self.rows[first : (2 * layer + side) * self.padded + 16 * (c // 16)]
+        constant = channel.base * 2 ** (channel.down - 8) + 2 ** (channel.down - 1)
+        sums = [0] * self.num_tokens
+        for weight, row in zip(weights, rows, strict=True):
+            sums = [total + weight * unit for total, unit in zip(sums, row, strict=True)]
+        return [(total * channel.multiplier + constant) // 2**channel.down for total in sums]
+
+
+def clamp(x, low, high):
+    return min(max(x, low), high)
+
+
+def decode_chunk(pairs, index, context, place):
+    """Return a chunk's items as bytes; its units are written into the context."""
+    record, head = pairs[0]
+    row, pack, size = head.rows[index], context.pack, spec_decoder.ITEM_BYTES[head.dtype]
+    num_items = pack.heads * context.num_tokens * pack.head_dim
+    if row.encoding != spec_decoder.LINEAR:
+        items = spec_decoder.read_chunk(record, row, head.dtype, head.shape, context.num_tokens)
+        numbers = [number(items, at * size, 8 * size) for at in range(num_items)]
+        upper = [item >> 16 for item in numbers] if size == 4 else numbers
+        for c in range(pack.heads * pack.head_dim):
+            step = pack.channels[place][c].step
+            found = [bin_of(upper[at], step, head.dtype)[0] for at in places_of(c, context)]
+            context.write(place, c, found)
+        return items
+    stored = [spec_decoder.stored_bytes(data, other.rows[index]) for data, other in pairs]
+    parts = spec_decoder.Sections(b"".join(stored), 0)
+    setting = head.section.settings[2 * place[0] + place[1]]
+    chunk = Chunk(context, place, setting, parts)
+    refuse_if(head.section.part == spec_decoder.BASE and parts.at != len(stored[0]), CORRUPT)
+    if head.section.part == spec_decoder.BASE and len(pairs) == 1:
+        items = chunk.rebuilt_items()
+    else:
+        items = chunk.exact_items(parts)
+        refuse_if(parts.at != len(parts.body), CORRUPT)
+    items = b"".join(item.to_bytes(size, "little") for item in items)
+    row = pairs[-1][1].rows[index]
+    refuse_if(spec_decoder.xxh3(items) != row.decoded_checksum, CORRUPT)
+    return items
+
+
+def places_of(c, context):
+    """Return where a channel's items are in [H, tokens, D]."""
+    head, d = divmod(c, context.pack.head_dim)
+    first = head * context.num_tokens * context.pack.head_dim + d
+    return range(first, first + context.num_tokens * context.pack.head_dim, context.pack.head_dim)
+
+
+def bin_of(item, step, dtype):
+    """Return an item's bin, and whether it must escape. §7.2."""
+    exponent_bits, mantissa_bits = EXPONENT_BITS[dtype], MANTISSA_BITS[dtype]
+    mantissa, top = item % 2**mantissa_bits, item >> mantissa_bits
+    exponent, sign = top % 2**exponent_bits, top >> exponent_bits
+    up = exponent - step - mantissa_bits
+    exact = (2**mantissa_bits + mantissa) * 2 ** max(up, 0) // 2 ** max(-up, 0)
+    special = exponent == 2**exponent_bits - 1
+    size = 4095 if special else min(4095, exact)
+    escapes = special or exponent == 0 or exponent < step - 12 or exact > 4095
+    return (-1 - size if sign else size), escapes
+
+
+def item_of(found, step, dtype, take_bits):
+    """Return the item of a bin whose rest `take_bits` gives. §7.2."""
+    exponent_bits, mantissa_bits = EXPONENT_BITS[dtype], MANTISSA_BITS[dtype]
+    found = clamp(found, -4096, 4095)
+    size, sign = (found, 0) if found >= 0 else (-1 - found, 1)
+    if size > 0:
+        octave = size.bit_length() - 1
+        rest = take_bits(max(mantissa_bits - octave, 0))
+        exponent = step + octave
+        mantissa = (size - 2**octave) * 2**mantissa_bits // 2**octave + rest
+    else:
+        zeros = 0
+        while zeros < 11 and take_bits(1) == 0:
+            zeros += 1
+        if zeros == 11:
+            take_bits(1)
+        exponent, mantissa = step - 1 - zeros, take_bits(mantissa_bits)
+    exponent %= 2**exponent_bits
+    return (sign << exponent_bits | exponent) << mantissa_bits | mantissa
+
+
+class Lanes:
+    """§7.4."""
+
+    def __init__(self, take, num_tokens):
+        lanes = spec_decoder.read_lanes(take, min(32, num_tokens))
+        self.states, self.words = [state for state, _ in lanes], [words[::-1] for _, words in lanes]
+        refuse_if(min(self.states) < 2**16, CORRUPT)
+
+    def pop(self, tables):
+        """Return the symbols of a channel, whose tokens have these tables."""
+        symbols = []
+        for token, table in enumerate(tables):
+            lane = token % len(self.states)
+            state, words = self.states[lane], self.words[lane]
+            symbol, self.states[lane] = spec_decoder.pop_symbol(state, words, table)
+            symbols.append(symbol)
+        return symbols
+
+    def check_end(self):
+        refuse_if({*self.states} != {2**16} or any(self.words), CORRUPT)
+
+
+class Chunk:
+    """A chunk whose base part has been decoded, and has become context. §7.5."""
+
+    def __init__(self, context, place, setting, take):
+        self.context, self.setting, self.dtype = context, setting, context.pack.dtype
+        self.channels = context.pack.channels[place]
+        num_escapes = number(take(4), 0, 32)
+        lanes = Lanes(take, context.num_tokens)
+        refuse_if(2 * num_escapes > len(take.body), CORRUPT)
+        escapes = [number(take(2), 0, 16) for _ in range(num_escapes)][::-1]
+        item_bits = 1 + EXPONENT_BITS[self.dtype] + MANTISSA_BITS[self.dtype]
+        refuse_if(any(item >> item_bits for item in escapes), CORRUPT)
+        self.predicted, self.coarse, self.rebuilt, self.escaped = [], [], [], []
+        for c in range(len(self.channels)):
+            self._decode_channel(c, context.predict(place, c), lanes, escapes)
+            context.write(place, c, self.rebuilt[c])
+        refuse_if(escapes, CORRUPT)
+        lanes.check_end()
+
+    def _decode_channel(self, c, predicted, lanes, escapes):
+        channel = self.channels[c]
+        width = 2 ** channel.drops[self.setting]
+        tables = self.context.pack.coarse[channel.classes[self.setting]]
+        symbols = lanes.pop([tables[width - 1 + p % width] for p in predicted])
+        coarse, rebuilt, escaped = [], [], []
+        for p, symbol in zip(predicted, symbols, strict=True):
+            q = p // width + symbol - 31
+            found = clamp(p, q * width + width // 4, q * width + width - 1 - width // 4)
+            item = None
+            if symbol == 63:
+                refuse_if(not escapes, CORRUPT)
+                item = escapes.pop()
+                found, _ = bin_of(item, channel.step, self.dtype)
+                q = found // width
+            coarse.append(q)
+            rebuilt.append(found)
+            escaped.append(item)
+        self.predicted.append(predicted)
+        self.coarse.append(coarse)
+        self.rebuilt.append(rebuilt)
+        self.escaped.append(escaped)
+
+    def rebuilt_items(self):
+        """§7.7."""
+        items = []
+        for channel, escaped, rebuilt in zip(
+            self.channels, self.escaped, self.rebuilt, strict=True
+        ):
+            middles = [self._middle(found, channel.step) for found in rebuilt]
+            items.append([m if e is None else e for m, e in zip(middles, escaped, strict=True)])
+        shift = 16 if self.dtype == "fp32" else 0
+        return [item << shift for item in self._in_order(items)]
+
+    def _middle(self, found, step):
+        if found in (0, -1):
+            rest = iter([1, 0])
+            return item_of(found, step, self.dtype, lambda bits: next(rest))
+        return item_of(found, step, self.dtype, lambda bits: 2**bits // 2)
+
+    def exact_items(self, take):
+        """§7.6."""
+        bins = self._fine_bins(take)
+        num_items = len(bins) * self.context.num_tokens
+        lower = take.body[len(take.body) - 2 * num_items :] if self.dtype == "fp32" else b""
+        refuse_if(len(take.body) - take.at < len(lower), CORRUPT)
+        bits = Bits(take(len(take.body) - len(lower) - take.at))
+        items = [
+            [
+                item_of(found, channel.step, self.dtype, bits.take) if item is None else item
+                for found, item in zip(row, escaped, strict=True)
+            ]
+            for channel, row, escaped in zip(self.channels, bins, self.escaped, strict=True)
+        ]
+        bits.check_end()
+        items = self._in_order(items)
+        if self.dtype == "fp32":
+            take(len(lower))
+            items = [upper << 16 | number(lower, 2 * at, 16) for at, upper in enumerate(items)]
+        return items
+
+    def _fine_bins(self, take):
+        drops = [channel.drops[self.setting] for channel in self.channels]
+        lanes = Lanes(take, self.context.num_tokens) if any(drops) else None
+        bins = []
+        for c, drop in enumerate(drops):
+            row = self.coarse[c]
+            if drop:
+                tables = self.context.pack.fine[self.channels[c].classes[self.setting]]
+                starts = [q * 2**drop for q in row]
+                distances = [
+                    clamp(p - start + 4, 0, 2**drop + 7)
+                    for p, start in zip(self.predicted[c], starts, strict=True)
+                ]
+                symbols = lanes.pop([tables[FIRST_FINE[drop] + x] for x in distances])
+                row = [start + symbol for start, symbol in zip(starts, symbols, strict=True)]
+            bins.append(row)
+        if lanes:
+            lanes.check_end()
+        return bins
+
+    def _in_order(self, by_channel):
+        """Return items [C][T] in the order [H, tokens, D]."""
+        ordered = [0] * (len(by_channel) * self.context.num_tokens)
+        for c, row in enumerate(by_channel):
+            for at, item in zip(places_of(c, self.context), row, strict=True):
+                ordered[at] = item
+        return ordered
+
+
+class Bits:
+    """Take bits from the lowest up."""
+
+    def __init__(self, data):
+        self.value, self.length, self.at = int.from_bytes(data, "little"), len(data), 0
+
+    def take(self, bits):
+        taken = self.value >> self.at & ((1 << bits) - 1)
+        self.at += bits
+        refuse_if(self.at > 8 * self.length, CORRUPT)
+        return taken
+
+    def check_end(self):
+        refuse_if((self.at + 7) // 8 != self.length, CORRUPT)
