@@ -101,8 +101,10 @@ class Listing(Report):
 
 @dataclass(frozen=True, slots=True)
 class StatsReport(Report):
-    """Sizes. ``live_bytes``: records and manifests; ``bits_per_scalar``: of stored packets.
+    """Sizes. ``live_bytes``: records and manifests; ``pack_bytes``: codec packs of the store.
 
+    ``bits_per_scalar`` of K, V and bases, and ``layers`` (the same by layer; bases are None where
+    packets have one layer), are of ``sampled_packets``: all of a small store.
     ``evicted_packets`` have given way to others; ``packets`` and sizes are without them.
     """
 
@@ -116,5 +118,6 @@ class StatsReport(Report):
     file_bytes: int
     ratio: float | None
     bits_per_scalar: dict[str, float | None]
-    layers: list[dict[str, float]]
+    layers: list[dict[str, float | None]]
+    sampled_packets: int
     namespaces: list[str]

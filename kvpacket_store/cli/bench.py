@@ -76,13 +76,13 @@ def codec(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Bits a scalar and speed of the codec, beside zstd, pcodec, OpenZL and blosc2."""
+    from kvpacket_store.api.codec_packs import load_pack
     from kvpacket_store.benchmarks.codec import measure_codec
     from kvpacket_store.benchmarks.codec_data import arrays_of, prefilled
-    from kvpacket_store.cli.codec_packs import read_pack
 
     if data is not None and text:
         raise UsageError("--text is prefilled, --data is not; pass one of them")
-    chosen = read_pack(pack) if pack is not None else None
+    chosen = load_pack(pack) if pack is not None else None
     lengths = tokens or [512]
     with progress_bar("measure") as update:
         measured = (

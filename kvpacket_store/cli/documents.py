@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,8 @@ from kvpacket_store.cli.output import (
     print_json,
     table,
 )
+from kvpacket_store.cli.page import write_text
+from kvpacket_store.cli.stats_page import stats_page
 from kvpacket_store.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -179,6 +182,9 @@ def delete(
 def stats(
     store: StoreArgument,
     namespace: Annotated[str | None, typer.Option(help="One namespace; all without.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page, with a heat map of bits by layer.")
+    ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Show sizes, ratios and bits per scalar."""
@@ -186,6 +192,8 @@ def stats(
 
     with Store.open(store) as opened:
         report = opened.stats(namespace=namespace).to_dict()
+    if html is not None:
+        write_text(html, stats_page(Path(store).name, report))
     if as_json:
         print_json(report)
         return
@@ -195,5 +203,7 @@ def stats(
     rows += [[f"bits per scalar, {key}", f"{value:.2f}"] for key, value in bits.items() if value]
     out.print(table("", ["what", "value"], rows))
     if layers:
-        rows = [[layer["layer"], layer["k"], layer["v"]] for layer in layers]
-        out.print(table("", ["layer", "bits, k", "bits, v"], rows))
+        sides = [side for side in ("k", "v", "k_base", "v_base") if layers[0][side] is not None]
+        rows = [[layer["layer"], *(layer[side] for side in sides)] for layer in layers]
+        heads = [f"bits, {side.replace('_', ', ')}" for side in sides]
+        out.print(table("", ["layer", *heads], rows))
