@@ -1,6 +1,7 @@
 """A chunk's items ↔ its rANS body, as ``docs/format.md`` §5 lays it out.
 
-Sections are found and checked here; the loops over scalars are ``rans_encode`` and ``rans_decode``.
+What a body claims is checked here against its length; the loops are ``rans_encode`` and
+``rans_decode``.
 """
 
 from __future__ import annotations
@@ -9,24 +10,26 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.types import BitArray, KVDtype
 
 from .checksum import Bytes
 from .scratch import scratch
-from .tables import ESCAPE, coder
+from .tables import coder
 
 __all__ = ["decode_body", "encode_body"]
 
 HEAD = struct.Struct("<BBBBI")  # base exponent, delta bits, zero bits, reserved, escapes
 LANES = 32
-STATE = 1 << 16  # where every lane begins to be encoded, and where its decoding must end
 SHAPE_BITS = 5  # table and flip of a channel; the rest of what is said of it is its exponent
 EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}
-_MAX_LANE_WORDS = (1 << 16) - 1
-_COUNTED_TOKENS = 128  # as many tell a channel's shape; all of 256 would save 0.01 bit
+_FAULTS = {
+    1: "it uses reserved values",
+    2: "its lanes do not fill it",
+    3: "a lane ends early or late",
+    4: "its escapes are not those of its symbols",
+}
 
 
 class Layout(NamedTuple):
@@ -34,12 +37,14 @@ class Layout(NamedTuple):
 
     low_bits: int
     magnitude_mask: int
+    sign_shift: int
 
 
 def layout_of(kv_dtype: KVDtype) -> Layout:
     """Return the layout of a KV dtype's items."""
     exponent_bits = EXPONENT_BITS[kv_dtype]
-    return Layout(8 * kv_dtype.itemsize_bytes - exponent_bits - 2, (2 << exponent_bits) - 1)
+    sign_shift = 8 * kv_dtype.itemsize_bytes - 1
+    return Layout(sign_shift - exponent_bits - 1, (2 << exponent_bits) - 1, sign_shift)
 
 
 def low_bytes(num_items: int, width: int) -> int:
@@ -53,92 +58,29 @@ def encode_body(chunk: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> byte
 
     ``kernels`` are the compiled ones unless the reference's are handed in.
     """
+    if chunk.size == 0:
+        return None
     kernels = kernels or _compiled()
-    shape, items, layout = chunk.shape, chunk.reshape(-1), layout_of(kv_dtype)
-    if items.size == 0:
-        return None
-    exponents, channels = _describe(items, shape, layout, kernels)
-    symbols = scratch("symbols", items.shape, np.uint8)
-    num_escapes = kernels.split_symbols(items, shape, layout, channels, symbols)
-    lanes = _encode_lanes(symbols, shape, channels[0], kernels)
-    if lanes is None:
-        return None
-    base, width = int(exponents.min()), SHAPE_BITS + int(np.ptp(exponents)).bit_length()
-    said = _pack_channels(exponents - base, width, channels)
-    escapes = _escapes(items, symbols, layout) if num_escapes else b""
-    zero_bits = _zero_bits(items, layout.low_bits)
-    low = scratch("low", (low_bytes(items.size, layout.low_bits - zero_bits),), np.uint8)
-    kernels.split_low_bits(items, zero_bits, layout.low_bits - zero_bits, low)
-    head = HEAD.pack(base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
-    body = b"".join([head, said, *lanes, escapes, low.data])
-    return body if len(body) < chunk.nbytes else None
+    num_channels = chunk.shape[0] * chunk.shape[2]
+    capacity = -(-num_channels // LANES) * chunk.shape[1] + 1
+    symbols = scratch("symbols", (-(-chunk.size // 8) * 8,), np.uint8)
+    words = scratch("words", (min(LANES, num_channels) * capacity,), np.uint16)
+    body = scratch("body", (chunk.nbytes - 1,), np.uint8)
+    tables = coder()
+    length = kernels.encode_chunk(
+        chunk.reshape(-1),
+        (*chunk.shape, *layout_of(kv_dtype)),
+        (tables.costs, tables.ranges, tables.reciprocals),
+        (symbols, words),
+        body,
+    )
+    return body[:length].tobytes() if length else None
 
 
 def _compiled() -> Any:
     from . import rans_kernels  # numba takes 0.4 s to import: not before it is needed
 
     return rans_kernels
-
-
-def _describe(
-    items: BitArray, shape: tuple[int, ...], layout: Layout, kernels: Any
-) -> tuple[npt.NDArray[np.int64], tuple[BitArray, BitArray, BitArray]]:
-    """Choose each channel's exponent, table and flip; any choice decodes, these are cheap."""
-    num_channels, every = shape[0] * shape[2], max(1, shape[1] // _COUNTED_TOKENS)
-    highest = np.zeros(num_channels, np.uint16)
-    counts = np.zeros((num_channels, 2, 64), np.int32)
-    kernels.find_highest(items, shape, layout, every, highest)
-    kernels.count(items, shape, layout, every, highest, counts)
-    usual, flips = np.empty(num_channels, np.int64), np.empty(num_channels, np.uint8)
-    windows, chosen = np.zeros((num_channels, 80), np.float32), np.zeros(num_channels, np.int64)
-    kernels.center(counts, highest, -(-shape[1] // every), usual, flips, windows)
-    kernels.choose(windows, coder().costs, chosen)
-    exponents = np.clip(usual + (chosen >> 4) - 1, 0, layout.magnitude_mask >> 1)
-    tables, tops = (chosen & 15).astype(np.uint64), (2 * exponents + 1).astype(np.uint16)
-    return exponents, (tables, tops, flips)
-
-
-def _encode_lanes(
-    symbols: BitArray, shape: tuple[int, ...], tables: BitArray, kernels: Any
-) -> list[Bytes] | None:
-    """Return states, lengths and words of all lanes; None where a length has over 16 bits."""
-    num_lanes = min(LANES, len(tables))
-    capacity = -(-len(tables) // LANES) * shape[1] + 1
-    ends = capacity * np.arange(1, num_lanes + 1)
-    states, places = np.full(num_lanes, STATE, np.uint64), ends.astype(np.uint64)
-    words = scratch("words", (num_lanes * capacity,), np.uint16)
-    kernels.encode_lanes(symbols, shape, tables, coder().ranges, (states, places, words))
-    return _lane_sections(states, ends - places.astype(np.int64), words.reshape(num_lanes, -1))
-
-
-def _lane_sections(
-    states: BitArray, lengths: npt.NDArray[np.int64], words: BitArray
-) -> list[Bytes] | None:
-    """Return the sections of lanes whose words stand at the end of their rows."""
-    if lengths.max() > _MAX_LANE_WORDS:
-        return None
-    runs = [row[len(row) - length :].data for row, length in zip(words, lengths, strict=True)]
-    return [states.astype("<u4").data, lengths.astype("<u2").data, *runs]
-
-
-def _pack_channels(
-    deltas: npt.NDArray[np.int64], width: int, channels: tuple[BitArray, BitArray, BitArray]
-) -> bytes:
-    tables, _, flips = channels
-    said = deltas << SHAPE_BITS | flips.astype(np.int64) << 4 | tables.astype(np.int64)
-    bits = said[:, None] >> np.arange(width) & 1
-    return np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()
-
-
-def _escapes(items: BitArray, symbols: BitArray, layout: Layout) -> bytes:
-    escaping = items[np.flatnonzero(symbols & ESCAPE == ESCAPE)].astype(np.int64)
-    return (escaping >> layout.low_bits & layout.magnitude_mask).astype("<u2").tobytes()
-
-
-def _zero_bits(items: BitArray, low_bits: int) -> int:
-    """Return how many low bits, of ``low_bits`` at most, no item has set."""
-    together = int(np.bitwise_or.reduce(items)) | 1 << low_bits
-    return (together & -together).bit_length() - 1
 
 
 def decode_body(body: Bytes, out: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> None:
@@ -151,48 +93,43 @@ def decode_body(body: Bytes, out: BitArray, kv_dtype: KVDtype, kernels: Any = No
         of the items is the caller's to compare.
     """
     kernels = kernels or _compiled()
-    shape, items, layout = out.shape, out.reshape(-1), layout_of(kv_dtype)
-    num_channels = shape[0] * shape[2]
-    found = _find_sections(_read_only(body), num_channels, items.size, layout)
-    tops, flips = np.empty(num_channels, np.uint16), np.empty(num_channels, np.uint8)
-    channels = (np.empty(num_channels, np.uint64), tops, flips)
-    width = SHAPE_BITS + found.delta_bits
-    if not kernels.read_channels(found.said, found.base, width, layout, channels):
-        raise _damaged("it uses reserved values")
-    symbols = scratch("symbols", items.shape, np.uint8)
-    _decode_lanes(found, shape, channels[0], symbols, kernels)
-    kernels.join_low_bits(found.low, layout.low_bits - found.zero_bits, items)
-    num_escapes = kernels.join_symbols(symbols, shape, layout, channels, found.zero_bits, items)
-    if 2 * num_escapes != len(found.escapes):
-        raise _damaged("its escapes are not those of its symbols")
-    if num_escapes and not kernels.place_escapes(found.escapes, symbols, layout, items):
-        raise _damaged("it has a magnitude that cannot be")
+    layout, num_items = layout_of(kv_dtype), out.size
+    num_channels = out.shape[0] * out.shape[2]
+    sections = _find_sections(body, num_channels, num_items, layout)
+    # a damaged lane takes a word a symbol at most: zeros stand where it would read past the end
+    room = -(-num_channels // LANES) * out.shape[1] + 1
+    num_words = (sections.escapes - sections.words) // 2
+    symbols = scratch("symbols", (-(-num_items // 8) * 8,), np.uint8)
+    words = scratch("words", (num_words + room,), np.uint16)
+    found = kernels.decode_chunk(
+        np.frombuffer(memoryview(body).toreadonly(), np.uint8),
+        tuple(sections),
+        (*out.shape, *layout),
+        coder().slots,
+        (symbols, words),
+        out.reshape(-1),
+    )
+    if found:
+        raise _damaged(_FAULTS[found])
 
 
 class _Sections(NamedTuple):
+    """What a body's head says, and where its sections begin."""
+
     base: int
-    delta_bits: int
+    channel_bits: int
     zero_bits: int
-    said: BitArray
-    lane_heads: BitArray
-    words: BitArray
-    escapes: BitArray
-    low: BitArray
+    lane_heads: int
+    words: int
+    escapes: int
+    low: int
 
 
-def _read_only(body: Bytes) -> npt.NDArray[np.uint8]:
-    view = np.frombuffer(body, np.uint8)
-    view.flags.writeable = False  # one type for the kernels, whatever the buffer is
-    return view
-
-
-def _find_sections(
-    body: npt.NDArray[np.uint8], num_channels: int, num_items: int, layout: Layout
-) -> _Sections:
+def _find_sections(body: Bytes, num_channels: int, num_items: int, layout: Layout) -> _Sections:
     """Place every section inside the body; what they hold is not looked at."""
     if len(body) < HEAD.size:
         raise _damaged("it is too short")
-    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body.data)
+    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body)
     if base > layout.magnitude_mask >> 1 or delta_bits > 8 or zero_bits > layout.low_bits:
         raise _damaged("it uses reserved values")
     heads = HEAD.size + -(-num_channels * (SHAPE_BITS + delta_bits) // 8)
@@ -201,25 +138,7 @@ def _find_sections(
     escapes = low - 2 * num_escapes
     if reserved or escapes < words or (escapes - words) % 2:
         raise _damaged("its sections do not fill it")
-    said, lane_heads = body[HEAD.size : heads], body[heads:words]
-    stored, escaped = body[words:escapes], body[escapes:low]
-    return _Sections(base, delta_bits, zero_bits, said, lane_heads, stored, escaped, body[low:])
-
-
-def _decode_lanes(
-    found: _Sections, shape: tuple[int, ...], tables: BitArray, symbols: BitArray, kernels: Any
-) -> None:
-    num_lanes = min(LANES, len(tables))
-    states, places, ends = np.empty((3, num_lanes), np.uint64)
-    # a damaged lane takes a word a symbol at most: zeros stand where it would read past the end
-    room = -(-len(tables) // LANES) * shape[1] + 1
-    words = scratch("words", (len(found.words) // 2 + room,), np.uint16)
-    lanes = (states, places, words)
-    if not kernels.read_lanes(found.lane_heads, found.words, lanes, ends):
-        raise _damaged("its lanes do not fill it")
-    kernels.decode_lanes(lanes, shape, tables, coder().slots, symbols)
-    if (states != STATE).any() or (places != ends).any():
-        raise _damaged("a lane ends early or late")
+    return _Sections(base, SHAPE_BITS + delta_bits, zero_bits, heads, words, escapes, low)
 
 
 def _damaged(reason: str) -> CorruptRecordError:
