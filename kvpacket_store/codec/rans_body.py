@@ -1,15 +1,15 @@
 """A chunk's items ↔ its rANS body, as ``docs/format.md`` §5 lays it out.
 
-What a body claims is checked here against its length; the loops are ``rans_encode`` and
-``rans_decode``.
+Sections are found and checked here; the loops over scalars are ``rans_encode`` and ``rans_decode``.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.types import BitArray, KVDtype
@@ -22,14 +22,13 @@ __all__ = ["decode_body", "encode_body"]
 
 HEAD = struct.Struct("<BBBBI")  # base exponent, delta bits, zero bits, reserved, escapes
 LANES = 32
+MAX_DELTA_BITS = 8
 SHAPE_BITS = 5  # table and flip of a channel; the rest of what is said of it is its exponent
 EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}
-_FAULTS = {
-    1: "it uses reserved values",
-    2: "its lanes do not fill it",
-    3: "a lane ends early or late",
-    4: "its escapes are not those of its symbols",
-}
+_COUNTED_TOKENS = 128  # as many tell a channel's shape; all of 256 would save 0.01 bit
+
+
+Channels: TypeAlias = tuple[BitArray, BitArray, BitArray]
 
 
 class Layout(NamedTuple):
@@ -58,29 +57,90 @@ def encode_body(chunk: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> byte
 
     ``kernels`` are the compiled ones unless the reference's are handed in.
     """
-    if chunk.size == 0:
-        return None
     kernels = kernels or _compiled()
-    num_channels = chunk.shape[0] * chunk.shape[2]
-    capacity = -(-num_channels // LANES) * chunk.shape[1] + 1
-    symbols = scratch("symbols", (-(-chunk.size // 8) * 8,), np.uint8)
-    words = scratch("words", (min(LANES, num_channels) * capacity,), np.uint16)
-    body = scratch("body", (chunk.nbytes - 1,), np.uint8)
-    tables = coder()
-    length = kernels.encode_chunk(
-        chunk.reshape(-1),
-        (*chunk.shape, *layout_of(kv_dtype)),
-        (tables.costs, tables.ranges, tables.reciprocals),
-        (symbols, words),
-        body,
-    )
-    return body[:length].tobytes() if length else None
+    shape, items, layout = chunk.shape, chunk.reshape(-1), layout_of(kv_dtype)
+    num_channels, limit = shape[0] * shape[2], chunk.nbytes
+    lanes_at = HEAD.size + -(-num_channels * (SHAPE_BITS + MAX_DELTA_BITS) // 8)
+    room = scratch("body", (lanes_at + limit,), np.uint8)
+    base, width, channels = _describe(items, shape, layout, room[HEAD.size :], kernels)
+    lanes_at = HEAD.size + -(-num_channels * width // 8)
+    zero_bits = _zero_bits(items, layout.low_bits)
+    low_width = layout.low_bits - zero_bits
+    low = scratch("low", (low_bytes(items.size, low_width),), np.uint8)
+    symbols = _symbols(items.size)
+    if _is_usual(kv_dtype, zero_bits, items.size):
+        kernels.split_bf16(items, shape, channels, symbols, low)
+    else:
+        kernels.split_symbols(items, shape, tuple(layout), channels, symbols)
+        kernels.split_low_bits(items, zero_bits, low_width, low)
+    lanes_bytes = _encode_lanes(symbols, shape, channels[0], room[lanes_at:], kernels)
+    if lanes_bytes < 0:
+        return None
+    end = lanes_at + lanes_bytes
+    escapes = scratch("escapes", (items.size,), np.uint16)
+    num_escapes = kernels.take_escapes(items, symbols, tuple(layout), escapes)
+    if end + 2 * num_escapes + len(low) >= limit:
+        return None
+    HEAD.pack_into(room, 0, base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
+    return b"".join([room[:end].data, escapes[:num_escapes].data, low.data])
+
+
+def _is_usual(kv_dtype: KVDtype, zero_bits: int, num_items: int) -> bool:
+    """Say whether the kernels for bf16 can take these items."""
+    return kv_dtype is KVDtype.BF16 and zero_bits == 0 and num_items % 4 == 0
+
+
+def _symbols(num_items: int) -> BitArray:
+    """Return room for a symbol of each item, filled up to eight, as escapes are looked for."""
+    return scratch("symbols", (-(-num_items // 8) * 8,), np.uint8)
 
 
 def _compiled() -> Any:
     from . import rans_kernels  # numba takes 0.4 s to import: not before it is needed
 
     return rans_kernels
+
+
+def _describe(
+    items: BitArray, shape: tuple[int, ...], layout: Layout, said: BitArray, kernels: Any
+) -> tuple[int, int, Channels]:
+    """Choose and write what is said of the channels: base exponent, bits a channel, channels."""
+    num_channels, every = shape[0] * shape[2], max(1, shape[1] // _COUNTED_TOKENS)
+    highest = np.empty(num_channels, np.int64)
+    counts = scratch("counts", (128 * num_channels,), np.uint8)
+    plain = tuple(layout)  # numba takes long to look at a named one
+    kernels.find_highest(items, shape, plain, every, highest)
+    kernels.count(items, shape, plain, every, highest, counts)
+    channels = _channels(num_channels, items.dtype)
+    num_counted, costs = -(-shape[1] // every), coder().costs
+    base, width = kernels.choose(counts, highest, num_counted, plain, costs, channels, said)
+    return base, width, channels
+
+
+def _channels(num_channels: int, dtype: npt.DTypeLike) -> Channels:
+    """Return tables, and tops and flips where magnitude and sign stand in an item."""
+    tops, flips = np.empty(num_channels, dtype), np.empty(num_channels, dtype)
+    return np.empty(num_channels, np.uint64), tops, flips
+
+
+def _encode_lanes(
+    symbols: BitArray, shape: tuple[int, ...], tables: BitArray, body: BitArray, kernels: Any
+) -> int:
+    """Write states, lengths and words of all lanes; return their bytes, or -1."""
+    num_lanes = min(LANES, len(tables))
+    states, places = np.empty(num_lanes, np.uint64), np.empty(num_lanes, np.uint64)
+    words = scratch("words", (num_lanes, -(-len(tables) // LANES) * shape[1] + 1), np.uint16)
+    ranges, lanes = (coder().ranges, coder().reciprocals), (states, places, words)
+    kernels.encode_lanes(lanes, shape, tables, ranges, symbols)
+    return int(kernels.write_lanes(lanes, body))
+
+
+def _zero_bits(items: BitArray, low_bits: int) -> int:
+    """Return how many low bits, of ``low_bits`` at most, no item has set."""
+    together = int(np.bitwise_or.reduce(items[:64])) | 1 << low_bits
+    if not together & 1:
+        together |= int(np.bitwise_or.reduce(items))
+    return (together & -together).bit_length() - 1
 
 
 def decode_body(body: Bytes, out: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> None:
@@ -93,44 +153,41 @@ def decode_body(body: Bytes, out: BitArray, kv_dtype: KVDtype, kernels: Any = No
         of the items is the caller's to compare.
     """
     kernels = kernels or _compiled()
-    layout, num_items = layout_of(kv_dtype), out.size
-    num_channels = out.shape[0] * out.shape[2]
-    sections = _find_sections(body, num_channels, num_items, layout)
-    # a damaged lane takes a word a symbol at most: zeros stand where it would read past the end
-    room = -(-num_channels // LANES) * out.shape[1] + 1
-    num_words = (sections.escapes - sections.words) // 2
-    symbols = scratch("symbols", (-(-num_items // 8) * 8,), np.uint8)
-    words = scratch("words", (num_words + room,), np.uint16)
-    found = kernels.decode_chunk(
-        np.frombuffer(memoryview(body).toreadonly(), np.uint8),
-        tuple(sections),
-        (*out.shape, *layout),
-        coder().slots,
-        (symbols, words),
-        out.reshape(-1),
-    )
-    if found:
-        raise _damaged(_FAULTS[found])
+    shape, items, layout = out.shape, out.reshape(-1), layout_of(kv_dtype)
+    num_channels, plain = shape[0] * shape[2], tuple(layout)
+    found = _find_sections(body, num_channels, items.size, layout)
+    channels, width = _channels(num_channels, out.dtype), SHAPE_BITS + found.delta_bits
+    if not kernels.read_channels(found.said, found.base, width, plain, channels):
+        raise _damaged("it uses reserved values")
+    symbols = _symbols(items.size)
+    _decode_lanes(found, shape, channels[0], symbols, kernels)
+    if _is_usual(kv_dtype, found.zero_bits, items.size):
+        kernels.join_bf16(found.low, symbols, shape, channels, items)
+    else:
+        kernels.join_low_bits(found.low, layout.low_bits - found.zero_bits, items)
+        kernels.join_symbols(symbols, shape, plain, channels, found.zero_bits, items)
+    if not kernels.place_escapes(found.escapes, symbols, plain, items):
+        raise _damaged("its escapes are not those of its symbols")
 
 
 class _Sections(NamedTuple):
-    """What a body's head says, and where its sections begin."""
-
     base: int
-    channel_bits: int
+    delta_bits: int
     zero_bits: int
-    lane_heads: int
-    words: int
-    escapes: int
-    low: int
+    said: BitArray
+    lane_heads: BitArray
+    words: BitArray
+    escapes: BitArray
+    low: BitArray
 
 
 def _find_sections(body: Bytes, num_channels: int, num_items: int, layout: Layout) -> _Sections:
     """Place every section inside the body; what they hold is not looked at."""
+    view = np.frombuffer(memoryview(body).toreadonly(), np.uint8)  # one type for the kernels
     if len(body) < HEAD.size:
         raise _damaged("it is too short")
     base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body)
-    if base > layout.magnitude_mask >> 1 or delta_bits > 8 or zero_bits > layout.low_bits:
+    if base > layout.magnitude_mask >> 1 or delta_bits > MAX_DELTA_BITS or zero_bits > layout.low_bits:
         raise _damaged("it uses reserved values")
     heads = HEAD.size + -(-num_channels * (SHAPE_BITS + delta_bits) // 8)
     words = heads + 6 * min(LANES, num_channels)
@@ -138,7 +195,23 @@ def _find_sections(body: Bytes, num_channels: int, num_items: int, layout: Layou
     escapes = low - 2 * num_escapes
     if reserved or escapes < words or (escapes - words) % 2:
         raise _damaged("its sections do not fill it")
-    return _Sections(base, SHAPE_BITS + delta_bits, zero_bits, heads, words, escapes, low)
+    said, lane_heads = view[HEAD.size : heads], view[heads:words]
+    stored, escaped = view[words:escapes], view[escapes:low]
+    return _Sections(base, delta_bits, zero_bits, said, lane_heads, stored, escaped, view[low:])
+
+
+def _decode_lanes(
+    found: _Sections, shape: tuple[int, ...], tables: BitArray, symbols: BitArray, kernels: Any
+) -> None:
+    num_lanes = min(LANES, len(tables))
+    # a damaged lane takes a word a symbol at most: zeros stand where it would read past the end
+    room = -(-len(tables) // LANES) * shape[1] + 1
+    words = scratch("words", (len(found.words) // 2 + room,), np.uint16)
+    lanes = (np.empty(num_lanes, np.uint64), np.empty(num_lanes + 1, np.uint64), words)
+    if not kernels.read_lanes(found.lane_heads, found.words, lanes):
+        raise _damaged("its lanes do not fill it")
+    if not kernels.decode_lanes(lanes, shape, tables, coder().slots, symbols):
+        raise _damaged("a lane ends early or late")
 
 
 def _damaged(reason: str) -> CorruptRecordError:

@@ -1,6 +1,41 @@
 """The compiled kernels of level ``fast`` together; ``rans_reference`` has the same names."""
 
-from .rans_decode import decode_chunk
-from .rans_encode import encode_chunk
+from .rans_decode import (
+    decode_lanes,
+    join_bf16,
+    join_low_bits,
+    join_symbols,
+    place_escapes,
+    read_channels,
+    read_lanes,
+)
+from .rans_encode import (
+    choose,
+    count,
+    encode_lanes,
+    find_highest,
+    split_bf16,
+    split_low_bits,
+    split_symbols,
+    take_escapes,
+    write_lanes,
+)
 
-__all__ = ["decode_chunk", "encode_chunk"]
+__all__ = [
+    "choose",
+    "count",
+    "decode_lanes",
+    "encode_lanes",
+    "find_highest",
+    "join_bf16",
+    "join_low_bits",
+    "join_symbols",
+    "place_escapes",
+    "read_channels",
+    "read_lanes",
+    "split_bf16",
+    "split_low_bits",
+    "split_symbols",
+    "take_escapes",
+    "write_lanes",
+]
