@@ -110,7 +110,10 @@ def _describe(
     counts = scratch("counts", (128 * num_channels,), np.uint8)
     plain = tuple(layout)  # numba takes long to look at a named one
     kernels.find_highest(items, shape, plain, every, highest)
-    kernels.count(items, shape, plain, every, highest, counts)
+    if items.dtype == np.uint16 and layout.low_bits == 6:
+        kernels.count_bf16(items, shape, every, highest, counts)
+    else:
+        kernels.count(items, shape, plain, every, highest, counts)
     channels = _channels(num_channels, items.dtype)
     num_counted, costs = -(-shape[1] // every), coder().costs
     base, width = kernels.choose(counts, highest, num_counted, plain, costs, channels, said)

@@ -17,6 +17,7 @@ from .compiled import compiled, inlined
 __all__ = [
     "choose",
     "count",
+    "count_bf16",
     "encode_lanes",
     "find_highest",
     "split_bf16",
@@ -73,9 +74,32 @@ def count(items: Any, shape: Any, layout: Any, every: int, highest: Any, counts:
             row = items[at : at + head_dim]
             for i in range(head_dim):
                 symbol = np.int64(row[i]) >> low_bits
-                distance = np.int64(top[i]) - (symbol & magnitude_mask)
+                distance = top[i] - (symbol & magnitude_mask)
                 distance = min(max(distance, 0), 63)
                 counted[np.uint64(128 * i + distance + (64 if symbol > magnitude_mask else 0))] += 1
+
+
+@compiled
+def count_bf16(items: Any, shape: Any, every: int, highest: Any, counts: Any) -> None:
+    """Do what :func:`count` does, in numbers of 16 bits."""
+    num_heads, num_tokens, head_dim = shape
+    top, places = np.empty(head_dim, np.uint16), np.empty(head_dim, np.uint8)
+    counts[:] = 0
+    for head in range(num_heads):
+        for i in range(head_dim):
+            top[i] = highest[head * head_dim + i] << 6
+        counted = counts[128 * head * head_dim :]
+        for token in range(0, num_tokens, every):
+            at = (head * num_tokens + token) * head_dim
+            row = items[at : at + head_dim]
+            for i in range(head_dim):
+                below = top[i] - min(top[i], np.uint16(row[i] & np.uint16(0x7FC0)))
+                distance = min(np.uint16(below), np.uint16(63 << 6)) >> np.uint16(6)
+                places[i] = distance | (row[i] >> np.uint16(15)) << np.uint8(6)
+            at = 0
+            for i in range(head_dim):
+                counted[np.uint64(at | places[i])] += 1
+                at += 128
 
 
 @inlined
@@ -97,7 +121,7 @@ def _center(counts: Any, highest: int, num_counted: int) -> Any:
 
 @inlined
 def _cheapest(counts: Any, start: int, flip: int, costs: Any, totals: Any) -> int:
-    """Return the cheapest of the 48 prices: 16 * (octaves up + 1) + table.
+    """Return the cheapest of the 32 prices: 16 * octaves up + table.
 
     The floats are integers below 2**24: their sums are exact in any order.
     """
@@ -111,12 +135,12 @@ def _cheapest(counts: Any, start: int, flip: int, costs: Any, totals: Any) -> in
             last -= 1
         for i in range(first, last + 1):
             many = np.float32(side[i])
-            at = 64 * (min(max(start + i, 0), 39) + 40 * (negative ^ flip))
-            prices = costs[at : at + 64]
-            for option in range(64):
+            at = 32 * (min(max(start + i, 0), 39) + 40 * (negative ^ flip))
+            prices = costs[at : at + 32]
+            for option in range(len(totals)):  # a constant would keep it from becoming vector code
                 totals[option] += many * prices[option]
     best = 0
-    for option in range(48):
+    for option in range(32):
         if totals[option] < totals[best]:
             best = option
     return best
@@ -132,12 +156,12 @@ def choose(
     """
     tables, tops, flips = channels
     low_bits, magnitude_mask, sign_shift = layout
-    totals, exponents = np.empty(64, np.float32), np.empty(len(tops), np.int64)
+    totals, exponents = np.empty(32, np.float32), np.empty(len(tops), np.int64)
     for channel in range(len(highest)):
         counted, top = counts[128 * channel : 128 * channel + 128], highest[channel]
         usual, flip = _center(counted, top, num_counted)
         price = _cheapest(counted, 2 * usual + 4 - top, flip, costs, totals)
-        exponent = min(max(usual + (price >> 4) - 1, 0), magnitude_mask >> 1)
+        exponent = min(usual + (price >> 4), magnitude_mask >> 1)
         exponents[channel], tables[channel] = exponent, np.uint64(price & 15)
         tops[channel], flips[channel] = (2 * exponent + 1) << low_bits, flip << sign_shift
     base, width = exponents.min(), 5

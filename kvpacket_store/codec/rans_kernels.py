@@ -12,6 +12,7 @@ from .rans_decode import (
 from .rans_encode import (
     choose,
     count,
+    count_bf16,
     encode_lanes,
     find_highest,
     split_bf16,
@@ -24,6 +25,7 @@ from .rans_encode import (
 __all__ = [
     "choose",
     "count",
+    "count_bf16",
     "decode_lanes",
     "encode_lanes",
     "find_highest",

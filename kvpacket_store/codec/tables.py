@@ -72,9 +72,9 @@ class Coder(NamedTuple):
         By symbol: 2**44 through the frequency, rounded up. For a state *x* below 2**20 times the
         frequency, as it is when the symbol is coded, 2**-44 times the product of both is the
         quotient, exactly, and the product has 64 bits: the rounding adds less than 2**-12 of it.
-    costs : float32 [80 * 64]
-        By sign (40 each) and 3 + distance below the top as it was, and by 16 * (1 + octaves that
-        the top is raised by: -1, 0 or 1) + table: bits times 256, of an escape too. 16 more are 0.
+    costs : float32 [80 * 32]
+        By sign (40 each) and 3 + distance below the top as it was, and by 16 * octaves that the top
+        is raised by (0 or 1; to lower it never paid) + table: bits times 256, of an escape too.
     """
 
     slots: npt.NDArray[np.uint32]
@@ -100,9 +100,8 @@ def coder() -> Coder:
 
 def _costs() -> npt.NDArray[np.float32]:
     bits = (12 - np.log2(FREQUENCIES)).reshape(NUM_TABLES, 2, 32)
-    padded = np.repeat(bits[:, :, ESCAPE:] + ESCAPE_BITS, 5 + 40 + 2, axis=2)
-    padded[:, :, 5 : 5 + ESCAPE] = bits[:, :, :ESCAPE]
-    raised = np.stack([padded[:, :, 2 * shift : 2 * shift + 40] for shift in range(3)])
+    padded = np.repeat(bits[:, :, ESCAPE:] + ESCAPE_BITS, 3 + 40 + 2, axis=2)
+    padded[:, :, 3 : 3 + ESCAPE] = bits[:, :, :ESCAPE]
+    raised = np.stack([padded[:, :, 2 * up : 2 * up + 40] for up in range(2)])
     costs: npt.NDArray[np.float32] = np.rint(COST_SCALE * raised).astype(np.float32)
-    by_place = costs.reshape(3 * NUM_TABLES, 80).T
-    return np.pad(by_place, ((0, 0), (0, 16))).ravel()
+    return np.ascontiguousarray(costs.reshape(2 * NUM_TABLES, 80).T).ravel()
