@@ -81,7 +81,7 @@ def encode_body(chunk: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> byte
     num_escapes = kernels.take_escapes(items, symbols, tuple(layout), escapes)
     if end + 2 * num_escapes + len(low) >= limit:
         return None
-    HEAD.pack_into(room, 0, base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
+    HEAD.pack_into(room.data, 0, base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
     return b"".join([room[:end].data, escapes[:num_escapes].data, low.data])
 
 
@@ -190,7 +190,11 @@ def _find_sections(body: Bytes, num_channels: int, num_items: int, layout: Layou
     if len(body) < HEAD.size:
         raise _damaged("it is too short")
     base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body)
-    if base > layout.magnitude_mask >> 1 or delta_bits > MAX_DELTA_BITS or zero_bits > layout.low_bits:
+    if (
+        base > layout.magnitude_mask >> 1
+        or delta_bits > MAX_DELTA_BITS
+        or zero_bits > layout.low_bits
+    ):
         raise _damaged("it uses reserved values")
     heads = HEAD.size + -(-num_channels * (SHAPE_BITS + delta_bits) // 8)
     words = heads + 6 * min(LANES, num_channels)

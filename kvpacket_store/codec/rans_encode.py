@@ -108,7 +108,8 @@ def _center(counts: Any, highest: int, num_counted: int) -> Any:
 
     At most 3 % of the items lie above the exponent.
     """
-    above, distance, negative = 0, 0, 0
+    above: Any = 0
+    distance, negative = 0, 0
     for i in range(64, 128):
         negative += counts[i]
     while distance < 63:
@@ -321,7 +322,7 @@ def write_lanes(lanes: Any, body: Any) -> int:
             written[2 * i] = run[i] & np.uint16(255)
             written[2 * i + 1] = run[i] >> np.uint16(8)
         end += 2 * length
-    return end
+    return int(end)
 
 
 @compiled

@@ -91,9 +91,7 @@ def coder() -> Coder:
     tables = np.repeat(np.arange(NUM_TABLES), 4096)
     distance = np.tile(np.arange(4096), NUM_TABLES) - first[tables, symbols]
     slots = FREQUENCIES[tables, symbols] << 20 | distance << 8 | symbols
-    ranges = FREQUENCIES.astype(np.uint64) << 52 | (4096 - FREQUENCIES << 16 | first).astype(
-        np.uint64
-    )
+    ranges = (FREQUENCIES << 52 | 4096 - FREQUENCIES << 16 | first).astype(np.uint64)
     reciprocals = (-(-(1 << 44) // FREQUENCIES)).astype(np.uint64)
     return Coder(slots.astype(np.uint32), ranges.ravel(), reciprocals.ravel(), _costs())
 
