@@ -132,7 +132,8 @@ def _encode_lanes(
     """Write states, lengths and words of all lanes; return their bytes, or -1."""
     num_lanes = min(LANES, len(tables))
     states, places = np.empty(num_lanes, np.uint64), np.empty(num_lanes, np.uint64)
-    words = scratch("words", (num_lanes, -(-len(tables) // LANES) * shape[1] + 1), np.uint16)
+    capacity = -(-len(tables) // LANES) * shape[1] + 1
+    words = scratch("words", (num_lanes * capacity,), np.uint16)
     ranges, lanes = (coder().ranges, coder().reciprocals), (states, places, words)
     kernels.encode_lanes(lanes, shape, tables, ranges, symbols)
     return int(kernels.write_lanes(lanes, body))

@@ -44,9 +44,11 @@ def find_highest(items: Any, shape: Any, layout: Any, every: int, highest: Any) 
     masks[0] = magnitude_mask << low_bits
     mask = masks[0]
     for head in range(num_heads):
-        lowest[:] = mask
+        for i in range(head_dim):
+            lowest[i] = mask
         for first in range(0, min(4 * every, num_tokens), every):
-            peak[:] = 0
+            for i in range(head_dim):
+                peak[i] = 0
             for token in range(first, num_tokens, 4 * every):
                 at = (head * num_tokens + token) * head_dim
                 row = items[at : at + head_dim]
@@ -158,20 +160,21 @@ def choose(
     tables, tops, flips = channels
     low_bits, magnitude_mask, sign_shift = layout
     totals, exponents = np.empty(32, np.float32), np.empty(len(tops), np.int64)
+    least, most, width = magnitude_mask, 0, 5
     for channel in range(len(highest)):
         counted, top = counts[128 * channel : 128 * channel + 128], highest[channel]
         usual, flip = _center(counted, top, num_counted)
         price = _cheapest(counted, 2 * usual + 4 - top, flip, costs, totals)
         exponent = min(usual + (price >> 4), magnitude_mask >> 1)
+        least, most = min(least, exponent), max(most, exponent)
         exponents[channel], tables[channel] = exponent, np.uint64(price & 15)
         tops[channel], flips[channel] = (2 * exponent + 1) << low_bits, flip << sign_shift
-    base, width = exponents.min(), 5
-    while (exponents.max() - base) >> (width - 5):
+    while (most - least) >> (width - 5):
         width += 1
     at, num_held = 0, 0
     held: Any = 0
     for channel in range(len(tops)):
-        value = (exponents[channel] - base) << 5 | (16 if flips[channel] else 0)
+        value = (exponents[channel] - least) << 5 | (16 if flips[channel] else 0)
         held |= (value | np.int64(tables[channel])) << num_held
         num_held += width
         while num_held > 0:
@@ -181,7 +184,7 @@ def choose(
             held >>= 8
             num_held -= 8
             at += 1
-    return base, width
+    return least, width
 
 
 @compiled
@@ -282,10 +285,10 @@ def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any)
     """Code all symbols, last ones first, so that decoding goes forward."""
     num_heads, num_tokens, head_dim = shape
     states, places, words = lanes
-    num_lanes, capacity = words.shape
+    num_lanes = len(states)
+    capacity = len(words) // num_lanes
     for lane in range(num_lanes):
         states[lane], places[lane] = np.uint64(65536), np.uint64((lane + 1) * capacity)
-    flat = (states, places, words.reshape(-1))
     step = np.uint64(head_dim)
     together = 4 if head_dim % 4 == 0 else 1
     for head in range(num_heads - 1, -1, -1):
@@ -294,9 +297,9 @@ def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any)
             channel = head * head_dim + i
             run = (symbols, np.uint64(end + i), step, num_tokens)
             if together == 4:
-                _encode_four(flat, channel % 32, tables[channel : channel + 4], ranges, run)
+                _encode_four(lanes, channel % 32, tables[channel : channel + 4], ranges, run)
             else:
-                _encode_one(flat, channel % 32, tables[channel], ranges, run)
+                _encode_one(lanes, channel % 32, tables[channel], ranges, run)
 
 
 @compiled
@@ -306,18 +309,18 @@ def write_lanes(lanes: Any, body: Any) -> int:
     -1 where a length has over 16 bits, or the body is too short.
     """
     states, places, words = lanes
-    num_lanes, capacity = words.shape
-    end = 6 * num_lanes
+    num_lanes = len(states)
+    capacity, end = len(words) // num_lanes, 6 * num_lanes
     for lane in range(num_lanes):
-        state, place = np.int64(states[lane]), np.int64(places[lane]) - lane * capacity
-        length = capacity - place
+        state, place = np.int64(states[lane]), np.int64(places[lane])
+        length = (lane + 1) * capacity - place
         if length > 65535 or end + 2 * length > len(body):
             return -1
         for byte in range(4):
             body[4 * lane + byte] = (state >> 8 * byte) & 255
         at = 4 * num_lanes + 2 * lane
         body[at], body[at + 1] = length & 255, length >> 8
-        run, written = words[lane, place:], body[end : end + 2 * length]
+        run, written = words[place:], body[end : end + 2 * length]
         for i in range(length):
             written[2 * i] = run[i] & np.uint16(255)
             written[2 * i + 1] = run[i] >> np.uint16(8)

@@ -113,7 +113,7 @@ def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any)
     states, places, words = lanes
     entries, _ = ranges
     by_channel = _by_channel(symbols[: shape[0] * shape[1] * shape[2]], shape)
-    states[:], places[:] = 1 << 16, words.shape[1] * np.arange(1, len(words) + 1)
+    states[:], places[:] = 1 << 16, len(words) // len(states) * np.arange(1, len(states) + 1)
     for channel in reversed(range(len(tables))):
         lane = channel % 32
         for token in reversed(range(shape[1])):
@@ -121,7 +121,7 @@ def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any)
             frequency, first, state = entry >> 52, entry & 0xFFFF, int(states[lane])
             if state >= frequency << 20:
                 places[lane] -= np.uint64(1)
-                words.reshape(-1)[places[lane]] = state & 0xFFFF
+                words[places[lane]] = state & 0xFFFF
                 state >>= 16
             states[lane] = (state // frequency << 12) + state % frequency + first
 
@@ -129,10 +129,11 @@ def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any)
 def write_lanes(lanes: Any, body: Any) -> int:
     """See ``rans_encode.write_lanes``."""
     states, places, words = lanes
-    lengths = words.shape[1] * np.arange(1, len(words) + 1) - places.astype(np.int64)
+    rows = words.reshape(len(states), -1)
+    lengths = rows.shape[1] * np.arange(1, len(rows) + 1) - places.astype(np.int64)
     if lengths.max() > 0xFFFF:
         return -1
-    runs = [row[len(row) - length :] for row, length in zip(words, lengths, strict=True)]
+    runs = [row[len(row) - length :] for row, length in zip(rows, lengths, strict=True)]
     parts = [states.astype("<u4"), lengths.astype("<u2"), *runs]
     written = np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8)
     if len(written) > len(body):
