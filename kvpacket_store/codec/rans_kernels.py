@@ -9,12 +9,9 @@ from .rans_decode import (
     read_channels,
     read_lanes,
 )
+from .rans_describe import choose, count, count_bf16, find_highest
 from .rans_encode import (
-    choose,
-    count,
-    count_bf16,
     encode_lanes,
-    find_highest,
     split_bf16,
     split_low_bits,
     split_symbols,

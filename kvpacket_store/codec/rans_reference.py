@@ -1,6 +1,7 @@
 """The kernels of level ``fast`` in numpy: slow, and what the compiled ones must do.
 
-The names, arguments and results are those of ``rans_encode`` and ``rans_decode``.
+The names, arguments and results are those of ``rans_describe``, ``rans_encode`` and
+``rans_decode``.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ def _flat(by_channel: Any, shape: Any) -> Any:
 
 
 def find_highest(items: Any, shape: Any, layout: Any, every: int, highest: Any) -> None:
-    """See ``rans_encode.find_highest``."""
+    """See ``rans_describe.find_highest``."""
     magnitudes = _by_channel(items, shape)[::every] >> layout[0] & layout[1]
     quarters = range(min(4, len(magnitudes)))
     highest[:] = 4 + np.min([magnitudes[first::4].max(axis=0) for first in quarters], axis=0)
 
 
 def count(items: Any, shape: Any, layout: Any, every: int, highest: Any, counts: Any) -> None:
-    """See ``rans_encode.count``."""
+    """See ``rans_describe.count``."""
     symbols = _by_channel(items, shape)[::every] >> layout[0]
     magnitudes, signs = symbols & layout[1], (symbols > layout[1]).astype(np.int64)
     distances = np.clip(highest - magnitudes, 0, 63)
@@ -62,14 +63,14 @@ def count(items: Any, shape: Any, layout: Any, every: int, highest: Any, counts:
 
 
 def count_bf16(items: Any, shape: Any, every: int, highest: Any, counts: Any) -> None:
-    """See ``rans_encode.count_bf16``."""
+    """See ``rans_describe.count_bf16``."""
     count(items, shape, _BF16, every, highest, counts)
 
 
 def choose(
     counts: Any, highest: Any, num_counted: int, layout: Any, costs: Any, channels: Any, said: Any
 ) -> Any:
-    """See ``rans_encode.choose``."""
+    """See ``rans_describe.choose``."""
     tables, tops, flips = channels
     counted = counts.reshape(-1, 2, 64).astype(np.int64)
     above = np.cumsum(counted.sum(axis=1), axis=1)[:, :63]
