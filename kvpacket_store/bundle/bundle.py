@@ -21,6 +21,7 @@ from kvpacket_store.bundle.members import (
     document_embeddings,
     document_text,
     packet_description,
+    packet_enhancement,
     packet_record,
 )
 from kvpacket_store.errors import BundleError
@@ -47,8 +48,12 @@ class BundledPackets(Mapping[str, PacketRecord]):
         if packet_key not in self:
             raise KeyError(packet_key)
         values, token_ids = self._describe(packet_key)
-        record = self._bundle.members.read(packet_record(packet_key))
-        return PacketRecord(**{**values, "token_ids": token_ids}, record=record)
+        members, name = self._bundle.members, packet_enhancement(packet_key)
+        return PacketRecord(
+            **{**values, "token_ids": token_ids},
+            record=members.read(packet_record(packet_key)),
+            enhancement=members.read(name) if name in members else None,
+        )
 
     def __contains__(self, packet_key: object) -> bool:
         return packet_key in self._tokens and packet_record(str(packet_key)) in self._bundle.members
@@ -60,8 +65,10 @@ class BundledPackets(Mapping[str, PacketRecord]):
         return sum(1 for _ in self)
 
     def record_bytes(self, packet_key: str) -> int:
-        """Return the length of a record that travels."""
-        return self._bundle.members.num_bytes(packet_record(packet_key))
+        """Return the length of a record that travels, with its enhancement."""
+        members, name = self._bundle.members, packet_enhancement(packet_key)
+        more_bytes = members.num_bytes(name) if name in members else 0
+        return members.num_bytes(packet_record(packet_key)) + more_bytes
 
     def token_ids(self, packet_key: str) -> TokenIds | None:
         """Return a packet's token ids, whether or not its record travels; None: not known."""
@@ -97,6 +104,7 @@ class Bundle:
         try:
             self.identity = _read_identity(self.members, limits)
             self.num_documents = _count_documents(self.members, limits)
+            _require_bases(self.members)
         except BaseException:
             self.members.close()
             raise
@@ -189,3 +197,9 @@ def _count_documents(members: Container, limits: BundleLimits) -> int:
     if len(names) != 2 * count + num_embeddings:
         raise BundleError("the bundle has parts of documents that it does not have")
     return count
+
+
+def _require_bases(members: Container) -> None:
+    for name in members:
+        if name.endswith(".kve") and f"{name.removesuffix('.kve')}.kvr" not in members:
+            raise BundleError(f"{name} of the bundle completes nothing; export it again")

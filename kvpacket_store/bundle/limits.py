@@ -16,7 +16,7 @@ class BundleLimits:
     max_bytes : int
         Of the whole file.
     max_members : int
-        Files in it: two or three a document, two a packet.
+        Files in it: two or three a document, two or three a packet.
     max_documents : int
         Documents in it.
     max_segments : int
@@ -29,7 +29,7 @@ class BundleLimits:
     max_embedding_bytes : int
         Of all embeddings of one document.
     max_record_bytes : int
-        Of one packet's record, at most 1 GiB.
+        Of one packet's record, or of its enhancement, at most 1 GiB.
     """
 
     max_bytes: int = 1 << 40

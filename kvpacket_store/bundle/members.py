@@ -24,6 +24,7 @@ __all__ = [
     "limit_bytes",
     "make_info",
     "packet_description",
+    "packet_enhancement",
     "packet_record",
 ]
 
@@ -32,7 +33,7 @@ FORMAT_VERSION = 1
 HEAD = "bundle.json"
 INDEX = "index.txt"
 NAME = re.compile(
-    r"bundle\.json|index\.txt|documents/[0-9]{8}\.(?:json|txt|f32)|packets/[0-9a-f]{64}\.(?:json|kvr)"
+    r"bundle\.json|index\.txt|documents/[0-9]{8}\.(?:json|txt|f32)|packets/[0-9a-f]{64}\.(?:json|kvr|kve)"
 )
 _LONGEST_INDEX_ROW_BYTES = 64 + 1 + 20 + 1 + 77 + 1
 
@@ -58,8 +59,13 @@ def packet_description(packet_key: str) -> str:
 
 
 def packet_record(packet_key: str) -> str:
-    """Return the name of a packet's record."""
+    """Return the name of a packet's record, or of its base."""
     return f"packets/{packet_key}.kvr"
+
+
+def packet_enhancement(packet_key: str) -> str:
+    """Return the name of what completes a packet's base."""
+    return f"packets/{packet_key}.kve"
 
 
 def limit_bytes(name: str, num_members: int, limits: BundleLimits) -> int:
@@ -77,6 +83,7 @@ def limit_bytes(name: str, num_members: int, limits: BundleLimits) -> int:
         "txt": limits.max_text_bytes,
         "f32": limits.max_embedding_bytes,
         "kvr": limits.max_record_bytes,
+        "kve": limits.max_record_bytes,
     }[name.rpartition(".")[2]]
 
 

@@ -26,6 +26,7 @@ from kvpacket_store.bundle.members import (
     limit_bytes,
     make_info,
     packet_description,
+    packet_enhancement,
     packet_record,
 )
 from kvpacket_store.bundle.reports import BundleReport
@@ -155,11 +156,13 @@ class _Writer:
             return
         self._add(packet_description(packet_key), to_json(describe_packet(manifest)))
         try:
-            record = self._store.read_record(self._namespace, packet_key, manifest.token_ids)
+            packet = self._store.read_packet(self._namespace, packet_key, manifest.token_ids)
         except (NotFoundError, CodecError):
             self._count(missing_packets=1)
             return
-        self._add(packet_record(packet_key), record)
+        self._add(packet_record(packet_key), packet.record)
+        if packet.enhancement is not None:
+            self._add(packet_enhancement(packet_key), packet.enhancement)
         self._count(packets=1)
 
     def _embeddings_of(self, manifest: DocumentManifest) -> list[bytes]:

@@ -285,7 +285,7 @@ def _decode(
     pack = find_pack(section.pack, packs)
     if not _fits(pack, frame.kv_dtype, frame.shape):
         raise CorruptRecordError("record is damaged: its codec pack is for another model")
-    outs = tuple(np.empty(frame.shape, frame.kv_dtype.bits_dtype) for _ in range(2))
+    outs = tuple(np.empty((2, *frame.shape), frame.kv_dtype.bits_dtype))  # one, for huge pages
     prepared = prepare(pack)
 
     def read(block: int) -> None:

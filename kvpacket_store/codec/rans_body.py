@@ -6,7 +6,7 @@ Sections are found and checked here; the loops over scalars are ``rans_encode`` 
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +16,19 @@ from kvpacket_store.types import BitArray, KVDtype
 
 from .checksum import Bytes
 from .scratch import scratch
-from .tables import ESCAPE, coder
+from .tables import coder
 
 __all__ = ["decode_body", "encode_body"]
 
 HEAD = struct.Struct("<BBBBI")  # base exponent, delta bits, zero bits, reserved, escapes
 LANES = 32
-STATE = 1 << 16  # where every lane begins to be encoded, and where its decoding must end
+MAX_DELTA_BITS = 8
 SHAPE_BITS = 5  # table and flip of a channel; the rest of what is said of it is its exponent
 EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}
-_MAX_LANE_WORDS = (1 << 16) - 1
 _COUNTED_TOKENS = 128  # as many tell a channel's shape; all of 256 would save 0.01 bit
+
+
+Channels: TypeAlias = tuple[BitArray, BitArray, BitArray]
 
 
 class Layout(NamedTuple):
@@ -34,12 +36,14 @@ class Layout(NamedTuple):
 
     low_bits: int
     magnitude_mask: int
+    sign_shift: int
 
 
 def layout_of(kv_dtype: KVDtype) -> Layout:
     """Return the layout of a KV dtype's items."""
     exponent_bits = EXPONENT_BITS[kv_dtype]
-    return Layout(8 * kv_dtype.itemsize_bytes - exponent_bits - 2, (2 << exponent_bits) - 1)
+    sign_shift = 8 * kv_dtype.itemsize_bytes - 1
+    return Layout(sign_shift - exponent_bits - 1, (2 << exponent_bits) - 1, sign_shift)
 
 
 def low_bytes(num_items: int, width: int) -> int:
@@ -55,23 +59,40 @@ def encode_body(chunk: BitArray, kv_dtype: KVDtype, kernels: Any = None) -> byte
     """
     kernels = kernels or _compiled()
     shape, items, layout = chunk.shape, chunk.reshape(-1), layout_of(kv_dtype)
-    if items.size == 0:
-        return None
-    exponents, channels = _describe(items, shape, layout, kernels)
-    symbols = scratch("symbols", items.shape, np.uint8)
-    num_escapes = kernels.split_symbols(items, shape, layout, channels, symbols)
-    lanes = _encode_lanes(symbols, shape, channels[0], kernels)
-    if lanes is None:
-        return None
-    base, width = int(exponents.min()), SHAPE_BITS + int(np.ptp(exponents)).bit_length()
-    said = _pack_channels(exponents - base, width, channels)
-    escapes = _escapes(items, symbols, layout) if num_escapes else b""
+    num_channels, limit = shape[0] * shape[2], chunk.nbytes
+    lanes_at = HEAD.size + -(-num_channels * (SHAPE_BITS + MAX_DELTA_BITS) // 8)
+    room = scratch("body", (lanes_at + limit,), np.uint8)
+    base, width, channels = _describe(items, shape, layout, room[HEAD.size :], kernels)
+    lanes_at = HEAD.size + -(-num_channels * width // 8)
     zero_bits = _zero_bits(items, layout.low_bits)
-    low = scratch("low", (low_bytes(items.size, layout.low_bits - zero_bits),), np.uint8)
-    kernels.split_low_bits(items, zero_bits, layout.low_bits - zero_bits, low)
-    head = HEAD.pack(base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
-    body = b"".join([head, said, *lanes, escapes, low.data])
-    return body if len(body) < chunk.nbytes else None
+    low_width = layout.low_bits - zero_bits
+    low = scratch("low", (low_bytes(items.size, low_width),), np.uint8)
+    symbols = _symbols(items.size)
+    if _is_usual(kv_dtype, zero_bits, items.size):
+        kernels.split_bf16(items, shape, channels, symbols, low)
+    else:
+        kernels.split_symbols(items, shape, tuple(layout), channels, symbols)
+        kernels.split_low_bits(items, zero_bits, low_width, low)
+    lanes_bytes = _encode_lanes(symbols, shape, channels[0], room[lanes_at:], kernels)
+    if lanes_bytes < 0:
+        return None
+    end = lanes_at + lanes_bytes
+    escapes = scratch("escapes", (items.size,), np.uint16)
+    num_escapes = kernels.take_escapes(items, symbols, tuple(layout), escapes)
+    if end + 2 * num_escapes + len(low) >= limit:
+        return None
+    HEAD.pack_into(room.data, 0, base, width - SHAPE_BITS, zero_bits, 0, num_escapes)
+    return b"".join([room[:end].data, escapes[:num_escapes].data, low.data])
+
+
+def _is_usual(kv_dtype: KVDtype, zero_bits: int, num_items: int) -> bool:
+    """Say whether the kernels for bf16 can take these items."""
+    return kv_dtype is KVDtype.BF16 and zero_bits == 0 and num_items % 4 == 0
+
+
+def _symbols(num_items: int) -> BitArray:
+    """Return room for a symbol of each item, filled up to eight, as escapes are looked for."""
+    return scratch("symbols", (-(-num_items // 8) * 8,), np.uint8)
 
 
 def _compiled() -> Any:
@@ -81,63 +102,48 @@ def _compiled() -> Any:
 
 
 def _describe(
-    items: BitArray, shape: tuple[int, ...], layout: Layout, kernels: Any
-) -> tuple[npt.NDArray[np.int64], tuple[BitArray, BitArray, BitArray]]:
-    """Choose each channel's exponent, table and flip; any choice decodes, these are cheap."""
+    items: BitArray, shape: tuple[int, ...], layout: Layout, said: BitArray, kernels: Any
+) -> tuple[int, int, Channels]:
+    """Choose and write what is said of the channels: base exponent, bits a channel, channels."""
     num_channels, every = shape[0] * shape[2], max(1, shape[1] // _COUNTED_TOKENS)
-    highest = np.zeros(num_channels, np.uint16)
-    counts = np.zeros((num_channels, 2, 64), np.int32)
-    kernels.find_highest(items, shape, layout, every, highest)
-    kernels.count(items, shape, layout, every, highest, counts)
-    usual, flips = np.empty(num_channels, np.int64), np.empty(num_channels, np.uint8)
-    windows, chosen = np.zeros((num_channels, 80), np.float32), np.zeros(num_channels, np.int64)
-    kernels.center(counts, highest, -(-shape[1] // every), usual, flips, windows)
-    kernels.choose(windows, coder().costs, chosen)
-    exponents = np.clip(usual + (chosen >> 4) - 1, 0, layout.magnitude_mask >> 1)
-    tables, tops = (chosen & 15).astype(np.uint64), (2 * exponents + 1).astype(np.uint16)
-    return exponents, (tables, tops, flips)
+    highest = np.empty(num_channels, np.int64)
+    counts = scratch("counts", (128 * num_channels,), np.uint8)
+    plain = tuple(layout)  # numba takes long to look at a named one
+    kernels.find_highest(items, shape, plain, every, highest)
+    if items.dtype == np.uint16 and layout.low_bits == 6:
+        kernels.count_bf16(items, shape, every, highest, counts)
+    else:
+        kernels.count(items, shape, plain, every, highest, counts)
+    channels = _channels(num_channels, items.dtype)
+    num_counted, costs = -(-shape[1] // every), coder().costs
+    base, width = kernels.choose(counts, highest, num_counted, plain, costs, channels, said)
+    return base, width, channels
+
+
+def _channels(num_channels: int, dtype: npt.DTypeLike) -> Channels:
+    """Return tables, and tops and flips where magnitude and sign stand in an item."""
+    tops, flips = np.empty(num_channels, dtype), np.empty(num_channels, dtype)
+    return np.empty(num_channels, np.uint64), tops, flips
 
 
 def _encode_lanes(
-    symbols: BitArray, shape: tuple[int, ...], tables: BitArray, kernels: Any
-) -> list[Bytes] | None:
-    """Return states, lengths and words of all lanes; None where a length has over 16 bits."""
+    symbols: BitArray, shape: tuple[int, ...], tables: BitArray, body: BitArray, kernels: Any
+) -> int:
+    """Write states, lengths and words of all lanes; return their bytes, or -1."""
     num_lanes = min(LANES, len(tables))
+    states, places = np.empty(num_lanes, np.uint64), np.empty(num_lanes, np.uint64)
     capacity = -(-len(tables) // LANES) * shape[1] + 1
-    ends = capacity * np.arange(1, num_lanes + 1)
-    states, places = np.full(num_lanes, STATE, np.uint64), ends.astype(np.uint64)
     words = scratch("words", (num_lanes * capacity,), np.uint16)
-    kernels.encode_lanes(symbols, shape, tables, coder().ranges, (states, places, words))
-    return _lane_sections(states, ends - places.astype(np.int64), words.reshape(num_lanes, -1))
-
-
-def _lane_sections(
-    states: BitArray, lengths: npt.NDArray[np.int64], words: BitArray
-) -> list[Bytes] | None:
-    """Return the sections of lanes whose words stand at the end of their rows."""
-    if lengths.max() > _MAX_LANE_WORDS:
-        return None
-    runs = [row[len(row) - length :].data for row, length in zip(words, lengths, strict=True)]
-    return [states.astype("<u4").data, lengths.astype("<u2").data, *runs]
-
-
-def _pack_channels(
-    deltas: npt.NDArray[np.int64], width: int, channels: tuple[BitArray, BitArray, BitArray]
-) -> bytes:
-    tables, _, flips = channels
-    said = deltas << SHAPE_BITS | flips.astype(np.int64) << 4 | tables.astype(np.int64)
-    bits = said[:, None] >> np.arange(width) & 1
-    return np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()
-
-
-def _escapes(items: BitArray, symbols: BitArray, layout: Layout) -> bytes:
-    escaping = items[np.flatnonzero(symbols & ESCAPE == ESCAPE)].astype(np.int64)
-    return (escaping >> layout.low_bits & layout.magnitude_mask).astype("<u2").tobytes()
+    ranges, lanes = (coder().ranges, coder().reciprocals), (states, places, words)
+    kernels.encode_lanes(lanes, shape, tables, ranges, symbols)
+    return int(kernels.write_lanes(lanes, body))
 
 
 def _zero_bits(items: BitArray, low_bits: int) -> int:
     """Return how many low bits, of ``low_bits`` at most, no item has set."""
-    together = int(np.bitwise_or.reduce(items)) | 1 << low_bits
+    together = int(np.bitwise_or.reduce(items[:64])) | 1 << low_bits
+    if not together & 1:
+        together |= int(np.bitwise_or.reduce(items))
     return (together & -together).bit_length() - 1
 
 
@@ -152,21 +158,20 @@ def decode_body(body: Bytes, out: BitArray, kv_dtype: KVDtype, kernels: Any = No
     """
     kernels = kernels or _compiled()
     shape, items, layout = out.shape, out.reshape(-1), layout_of(kv_dtype)
-    num_channels = shape[0] * shape[2]
-    found = _find_sections(_read_only(body), num_channels, items.size, layout)
-    tops, flips = np.empty(num_channels, np.uint16), np.empty(num_channels, np.uint8)
-    channels = (np.empty(num_channels, np.uint64), tops, flips)
-    width = SHAPE_BITS + found.delta_bits
-    if not kernels.read_channels(found.said, found.base, width, layout, channels):
+    num_channels, plain = shape[0] * shape[2], tuple(layout)
+    found = _find_sections(body, num_channels, items.size, layout)
+    channels, width = _channels(num_channels, out.dtype), SHAPE_BITS + found.delta_bits
+    if not kernels.read_channels(found.said, found.base, width, plain, channels):
         raise _damaged("it uses reserved values")
-    symbols = scratch("symbols", items.shape, np.uint8)
+    symbols = _symbols(items.size)
     _decode_lanes(found, shape, channels[0], symbols, kernels)
-    kernels.join_low_bits(found.low, layout.low_bits - found.zero_bits, items)
-    num_escapes = kernels.join_symbols(symbols, shape, layout, channels, found.zero_bits, items)
-    if 2 * num_escapes != len(found.escapes):
+    if _is_usual(kv_dtype, found.zero_bits, items.size):
+        kernels.join_bf16(found.low, symbols, shape, channels, items)
+    else:
+        kernels.join_low_bits(found.low, layout.low_bits - found.zero_bits, items)
+        kernels.join_symbols(symbols, shape, plain, channels, found.zero_bits, items)
+    if not kernels.place_escapes(found.escapes, symbols, plain, items):
         raise _damaged("its escapes are not those of its symbols")
-    if num_escapes and not kernels.place_escapes(found.escapes, symbols, layout, items):
-        raise _damaged("it has a magnitude that cannot be")
 
 
 class _Sections(NamedTuple):
@@ -180,20 +185,17 @@ class _Sections(NamedTuple):
     low: BitArray
 
 
-def _read_only(body: Bytes) -> npt.NDArray[np.uint8]:
-    view = np.frombuffer(body, np.uint8)
-    view.flags.writeable = False  # one type for the kernels, whatever the buffer is
-    return view
-
-
-def _find_sections(
-    body: npt.NDArray[np.uint8], num_channels: int, num_items: int, layout: Layout
-) -> _Sections:
+def _find_sections(body: Bytes, num_channels: int, num_items: int, layout: Layout) -> _Sections:
     """Place every section inside the body; what they hold is not looked at."""
+    view = np.frombuffer(memoryview(body).toreadonly(), np.uint8)  # one type for the kernels
     if len(body) < HEAD.size:
         raise _damaged("it is too short")
-    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body.data)
-    if base > layout.magnitude_mask >> 1 or delta_bits > 8 or zero_bits > layout.low_bits:
+    base, delta_bits, zero_bits, reserved, num_escapes = HEAD.unpack_from(body)
+    if (
+        base > layout.magnitude_mask >> 1
+        or delta_bits > MAX_DELTA_BITS
+        or zero_bits > layout.low_bits
+    ):
         raise _damaged("it uses reserved values")
     heads = HEAD.size + -(-num_channels * (SHAPE_BITS + delta_bits) // 8)
     words = heads + 6 * min(LANES, num_channels)
@@ -201,24 +203,22 @@ def _find_sections(
     escapes = low - 2 * num_escapes
     if reserved or escapes < words or (escapes - words) % 2:
         raise _damaged("its sections do not fill it")
-    said, lane_heads = body[HEAD.size : heads], body[heads:words]
-    stored, escaped = body[words:escapes], body[escapes:low]
-    return _Sections(base, delta_bits, zero_bits, said, lane_heads, stored, escaped, body[low:])
+    said, lane_heads = view[HEAD.size : heads], view[heads:words]
+    stored, escaped = view[words:escapes], view[escapes:low]
+    return _Sections(base, delta_bits, zero_bits, said, lane_heads, stored, escaped, view[low:])
 
 
 def _decode_lanes(
     found: _Sections, shape: tuple[int, ...], tables: BitArray, symbols: BitArray, kernels: Any
 ) -> None:
     num_lanes = min(LANES, len(tables))
-    states, places, ends = np.empty((3, num_lanes), np.uint64)
     # a damaged lane takes a word a symbol at most: zeros stand where it would read past the end
     room = -(-len(tables) // LANES) * shape[1] + 1
     words = scratch("words", (len(found.words) // 2 + room,), np.uint16)
-    lanes = (states, places, words)
-    if not kernels.read_lanes(found.lane_heads, found.words, lanes, ends):
+    lanes = (np.empty(num_lanes, np.uint64), np.empty(num_lanes + 1, np.uint64), words)
+    if not kernels.read_lanes(found.lane_heads, found.words, lanes):
         raise _damaged("its lanes do not fill it")
-    kernels.decode_lanes(lanes, shape, tables, coder().slots, symbols)
-    if (states != STATE).any() or (places != ends).any():
+    if not kernels.decode_lanes(lanes, shape, tables, coder().slots, symbols):
         raise _damaged("a lane ends early or late")
 
 

@@ -2,7 +2,8 @@
 
 Items and symbols are flat, in the order ``[H, T, D]``; ``shape`` is ``(H, T, D)``; ``channels`` are
 ``(tables, tops, flips)`` of the H * D channels; ``lanes`` are ``(states, places, words)``;
-``layout`` is ``(low_bits, magnitude_mask)`` of the KV dtype. ``rans_reference`` is the oracle.
+``layout`` is ``(low_bits, magnitude_mask, sign_shift)`` of the KV dtype. ``rans_reference`` is the
+oracle.
 """
 
 from __future__ import annotations
@@ -11,112 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled, inlined, reordering
+from .compiled import compiled, inlined
 
 __all__ = [
-    "center",
-    "choose",
-    "count",
     "encode_lanes",
-    "find_highest",
+    "split_bf16",
     "split_low_bits",
     "split_symbols",
+    "take_escapes",
+    "write_lanes",
 ]
 
-
-@compiled
-def find_highest(items: Any, shape: Any, layout: Any, every: int, highest: Any) -> None:
-    """Find a magnitude for each channel that all items but outliers lie below.
-
-    Every ``every``-th token is looked at. Two octaves above the lowest of four peaks, each of every
-    fourth of these tokens: a few outliers hide nobody.
-    """
-    num_heads, num_tokens, head_dim = shape
-    low_bits, magnitude_mask = layout
-    peak = np.empty(head_dim, np.uint16)
-    highest[:] = np.uint16(65531)
-    for head in range(num_heads):
-        top = highest[head * head_dim :]
-        for first in range(0, min(4 * every, num_tokens), every):
-            for i in range(head_dim):
-                peak[i] = np.uint16(0)
-            for token in range(first, num_tokens, 4 * every):
-                row = items[(head * num_tokens + token) * head_dim :]
-                for i in range(head_dim):
-                    peak[i] = max(peak[i], np.uint16((row[i] >> low_bits) & magnitude_mask))
-            for i in range(head_dim):
-                top[i] = min(top[i], peak[i])
-    for channel in range(len(highest)):
-        highest[channel] += np.uint16(4)
+_EVERY_BYTE = np.uint64(0x0101010101010101)
 
 
 @compiled
-def count(items: Any, shape: Any, layout: Any, every: int, highest: Any, counts: Any) -> None:
-    """Count each channel's items by sign and distance (0 to 63) below its highest magnitude."""
-    num_heads, num_tokens, head_dim = shape
-    low_bits, magnitude_mask = layout
-    for head in range(num_heads):
-        top, count = highest[head * head_dim :], counts[head * head_dim :]
-        for token in range(0, num_tokens, every):
-            row = items[(head * num_tokens + token) * head_dim :]
-            for i in range(head_dim):
-                symbol = np.int64(row[i]) >> low_bits
-                distance = np.int64(top[i]) - (symbol & magnitude_mask)
-                distance = min(max(distance, 0), 63)
-                count[i, 1 if symbol > magnitude_mask else 0, distance] += 1
-
-
-@compiled
-def center(
-    counts: Any, highest: Any, num_counted: int, usual: Any, flips: Any, windows: Any
-) -> None:
-    """Find where each channel mostly lies, and move its counts into a window around that.
-
-    ``usual`` is the least exponent that at most 3 % of the items lie above; ``flips`` says that
-    most are negative. A window has 40 distances of each sign, from 3 above the usual top on.
-    """
-    for channel in range(len(usual)):
-        above, distance, negative = 0, 0, 0
-        for i in range(64):
-            negative += counts[channel, 1, i]
-        while distance < 63:
-            above += counts[channel, 0, distance] + counts[channel, 1, distance]
-            if 100 * above > 3 * num_counted:
-                break
-            distance += 1
-        top: Any = np.int64(highest[channel])
-        usual[channel] = (top - distance if top > distance else 0) >> 1
-        flip = 1 if 2 * negative > num_counted else 0
-        flips[channel] = flip
-        for i in range(64):
-            below = min(max(2 * usual[channel] + 4 - top + i, 0), 39)
-            windows[channel, below] += counts[channel, flip, i]
-            windows[channel, 40 + below] += counts[channel, 1 - flip, i]
-
-
-@reordering
-def choose(windows: Any, costs: Any, chosen: Any) -> None:
-    """Write the cheapest of the 48 prices for each channel: 16 * (octaves up + 1) + table.
-
-    The floats are integers below 2**24: their sums are exact in any order.
-    """
-    for channel in range(len(windows)):
-        window, best = windows[channel], np.float32(1 << 24)
-        for option in range(48):
-            total, prices = np.float32(0), costs[option]
-            for i in range(80):
-                total += window[i] * prices[i]
-            if total < best:
-                best, chosen[channel] = total, option
-
-
-@compiled
-def split_symbols(items: Any, shape: Any, layout: Any, channels: Any, symbols: Any) -> int:
-    """Write the symbol of every item; return how many are escapes."""
+def split_symbols(items: Any, shape: Any, layout: Any, channels: Any, symbols: Any) -> None:
+    """Write the symbol of every item, and fill up with zeros."""
+    symbols[len(items) :] = 0
     num_heads, num_tokens, head_dim = shape
     _, tops, flips = channels
-    low_bits, magnitude_mask = layout
-    sign_shift, escapes = 8 * items.itemsize - 1, 0
+    low_bits, magnitude_mask, sign_shift = layout
     for head in range(num_heads):
         top, flip = tops[head * head_dim :], flips[head * head_dim :]
         for token in range(num_tokens):
@@ -124,80 +40,154 @@ def split_symbols(items: Any, shape: Any, layout: Any, channels: Any, symbols: A
             row, line = items[at : at + head_dim], symbols[at : at + head_dim]
             for i in range(head_dim):
                 magnitude = (np.int64(row[i]) >> low_bits) & magnitude_mask
-                distance = np.int64(top[i]) - magnitude
-                escape = (distance < 0) | (distance > 30)
-                sign = (np.int64(row[i]) >> sign_shift) ^ np.int64(flip[i])
-                line[i] = sign << 5 | (31 if escape else distance)
-                escapes += escape
-    return escapes
+                distance = (np.int64(top[i]) >> low_bits) - magnitude
+                sign = (np.int64(row[i]) ^ np.int64(flip[i])) >> sign_shift
+                line[i] = sign << 5 | (31 if (distance < 0) | (distance > 30) else distance)
+
+
+@compiled
+def split_bf16(items: Any, shape: Any, channels: Any, symbols: Any, low: Any) -> None:
+    """Do what :func:`split_symbols` and :func:`split_low_bits` do, in numbers of 16 bits.
+
+    The items are bf16, a multiple of four of them, and have no zero bits: loops become vector code.
+    """
+    symbols[len(items) :] = 0
+    num_heads, num_tokens, head_dim = shape
+    _, tops, flips = channels
+    for head in range(num_heads):
+        top, flip = tops[head * head_dim :], flips[head * head_dim :]
+        for token in range(num_tokens):
+            at = (head * num_tokens + token) * head_dim
+            row, line = items[at : at + head_dim], symbols[at : at + head_dim]
+            for i in range(head_dim):
+                below = np.uint16(top[i] - (row[i] & np.uint16(0x7FC0)))
+                distance = min(below, np.uint16(31 << 6)) >> np.uint16(6)
+                line[i] = distance | ((row[i] ^ flip[i]) >> np.uint16(15)) << np.uint8(5)
+    share = len(items) // 4
+    a, b = items[:share], items[share : 2 * share]
+    c, d = items[2 * share : 3 * share], items[3 * share :]
+    four, five, two = low[:share], low[share : 2 * share], low[2 * share : 3 * share]
+    for i in range(share):
+        four[i] = (a[i] & np.uint8(15)) | (c[i] & np.uint8(15)) << np.uint8(4)
+        five[i] = (b[i] & np.uint8(15)) | (d[i] & np.uint8(15)) << np.uint8(4)
+        first = (a[i] & np.uint8(48)) >> np.uint8(4) | (b[i] & np.uint8(48)) >> np.uint8(2)
+        two[i] = first | (c[i] & np.uint8(48)) | (d[i] & np.uint8(48)) << np.uint8(2)
 
 
 @inlined
-def _push(state: Any, place: Any, words: Any, entry: Any) -> Any:
+def _push(state: Any, place: Any, words: Any, entry: Any, reciprocal: Any) -> Any:
     """Encode one symbol, last ones first: the next state, where its last word stands."""
-    first = entry & np.uint64(4095)
-    frequency = (entry >> np.uint64(12)) & np.uint64(4095)
     words[place - np.uint64(1)] = state & np.uint64(65535)
-    more = state >= frequency << np.uint64(20)
+    more = state >= entry >> np.uint64(32)
     state = state >> np.uint64(16) if more else state
-    # times a reciprocal that is rounded down: the quotient, or one less
-    quotient = (state * (entry >> np.uint64(24))) >> np.uint64(32)
-    rest = state - quotient * frequency
-    less = np.uint64(rest >= frequency)
-    state = ((quotient + less) << np.uint64(12)) + rest - less * frequency + first
+    quotient = (state * reciprocal) >> np.uint64(44)
+    state += quotient * ((entry >> np.uint64(16)) & np.uint64(65535)) + (entry & np.uint64(65535))
     return state, place - np.uint64(more)
 
 
 @inlined
-def _encode_one(lanes: Any, lane: int, tables: Any, ranges: Any, run: Any) -> None:
+def _encode_one(lanes: Any, lane: int, table: Any, ranges: Any, run: Any) -> None:
     states, places, words = lanes
-    symbols, step, num_tokens = run
-    at, step = np.uint64(step * num_tokens), np.uint64(step)
-    table, state, place = tables[0] << np.uint64(6), states[lane], places[lane]
+    entries, reciprocals = ranges
+    symbols, at, step, num_tokens = run
+    state, place = states[lane], places[lane]
     for _ in range(num_tokens):
         at -= step
-        state, place = _push(state, place, words, ranges[table | symbols[at]])
+        code = table << np.uint64(6) | symbols[at]
+        state, place = _push(state, place, words, entries[code], reciprocals[code])
     states[lane], places[lane] = state, place
 
 
 @inlined
 def _encode_four(lanes: Any, lane: int, tables: Any, ranges: Any, run: Any) -> None:
+    """Neighbours in one head: their states stay in registers."""
     states, places, words = lanes
-    symbols, step, num_tokens = run
-    at, step = np.uint64(step * num_tokens), np.uint64(step)
-    t0, t1, t2, t3 = (
-        tables[0] << np.uint64(6),
-        tables[1] << np.uint64(6),
-        tables[2] << np.uint64(6),
-        tables[3] << np.uint64(6),
-    )
-    x0, x1, x2, x3 = states[lane], states[lane + 1], states[lane + 2], states[lane + 3]
-    p0, p1, p2, p3 = places[lane], places[lane + 1], places[lane + 2], places[lane + 3]
+    entries, reciprocals = ranges
+    symbols, at, step, num_tokens = run
+    t0, t1 = tables[0] << np.uint64(6), tables[1] << np.uint64(6)
+    t2, t3 = tables[2] << np.uint64(6), tables[3] << np.uint64(6)
+    x, p = states[lane : lane + 4], places[lane : lane + 4]
+    x0, x1, x2, x3, p0, p1, p2, p3 = x[0], x[1], x[2], x[3], p[0], p[1], p[2], p[3]
     for _ in range(num_tokens):
         at -= step
-        x0, p0 = _push(x0, p0, words, ranges[t0 | symbols[at]])
-        x1, p1 = _push(x1, p1, words, ranges[t1 | symbols[at + np.uint64(1)]])
-        x2, p2 = _push(x2, p2, words, ranges[t2 | symbols[at + np.uint64(2)]])
-        x3, p3 = _push(x3, p3, words, ranges[t3 | symbols[at + np.uint64(3)]])
-    states[lane], states[lane + 1], states[lane + 2], states[lane + 3] = x0, x1, x2, x3
-    places[lane], places[lane + 1], places[lane + 2], places[lane + 3] = p0, p1, p2, p3
+        c0, c1 = t0 | symbols[at], t1 | symbols[at + np.uint64(1)]
+        c2, c3 = t2 | symbols[at + np.uint64(2)], t3 | symbols[at + np.uint64(3)]
+        x0, p0 = _push(x0, p0, words, entries[c0], reciprocals[c0])
+        x1, p1 = _push(x1, p1, words, entries[c1], reciprocals[c1])
+        x2, p2 = _push(x2, p2, words, entries[c2], reciprocals[c2])
+        x3, p3 = _push(x3, p3, words, entries[c3], reciprocals[c3])
+    x[0], x[1], x[2], x[3], p[0], p[1], p[2], p[3] = x0, x1, x2, x3, p0, p1, p2, p3
 
 
 @compiled
-def encode_lanes(symbols: Any, shape: Any, tables: Any, ranges: Any, lanes: Any) -> None:
+def encode_lanes(lanes: Any, shape: Any, tables: Any, ranges: Any, symbols: Any) -> None:
     """Code all symbols, last ones first, so that decoding goes forward."""
-    num_tokens, head_dim = shape[1], shape[2]
-    num_channels = len(tables)
+    num_heads, num_tokens, head_dim = shape
+    states, places, words = lanes
+    num_lanes = len(states)
+    capacity = len(words) // num_lanes
+    for lane in range(num_lanes):
+        states[lane], places[lane] = np.uint64(65536), np.uint64((lane + 1) * capacity)
+    step = np.uint64(head_dim)
     together = 4 if head_dim % 4 == 0 else 1
-    for first in range(0, min(32, num_channels), together):
-        last = first + (num_channels - 1 - first) // 32 * 32
-        for channel in range(last, -1, -32):
-            at = channel // head_dim * num_tokens * head_dim + channel % head_dim
-            run = (symbols[at:], head_dim, num_tokens)
+    for head in range(num_heads - 1, -1, -1):
+        end = (head + 1) * num_tokens * head_dim
+        for i in range(head_dim - together, -1, -together):
+            channel = head * head_dim + i
+            run = (symbols, np.uint64(end + i), step, num_tokens)
             if together == 4:
-                _encode_four(lanes, first, tables[channel : channel + 4], ranges, run)
+                _encode_four(lanes, channel % 32, tables[channel : channel + 4], ranges, run)
             else:
-                _encode_one(lanes, first, tables[channel : channel + 1], ranges, run)
+                _encode_one(lanes, channel % 32, tables[channel], ranges, run)
+
+
+@compiled
+def write_lanes(lanes: Any, body: Any) -> int:
+    """Write states, lengths and words, which end where their rows do; return the bytes.
+
+    -1 where a length has over 16 bits, or the body is too short.
+    """
+    states, places, words = lanes
+    num_lanes = len(states)
+    end: Any = 6 * num_lanes
+    capacity = len(words) // num_lanes
+    for lane in range(num_lanes):
+        state, place = np.int64(states[lane]), np.int64(places[lane])
+        length = (lane + 1) * capacity - place
+        if length > 65535 or end + 2 * length > len(body):
+            return -1
+        for byte in range(4):
+            body[4 * lane + byte] = (state >> 8 * byte) & 255
+        at = 4 * num_lanes + 2 * lane
+        body[at], body[at + 1] = length & 255, length >> 8
+        run, written = words[place:], body[end : end + 2 * length]
+        for i in range(length):
+            written[2 * i] = run[i] & np.uint16(255)
+            written[2 * i + 1] = run[i] >> np.uint16(8)
+        end += 2 * length
+    return int(end)
+
+
+@compiled
+def take_escapes(items: Any, symbols: Any, layout: Any, escapes: Any) -> int:
+    """Write the magnitudes of escapes, in order, as far as there is room; return how many.
+
+    ``symbols`` are a multiple of eight; those of no item are not looked at.
+    """
+    num_escapes = 0
+    low_bits, magnitude_mask, _ = layout
+    eights = symbols.view(np.uint64)
+    for start in range(0, len(eights), 16):
+        some = eights[start : start + 16]
+        found = np.uint64(0)
+        for i in range(len(some)):
+            found |= (some[i] & (np.uint64(31) * _EVERY_BYTE)) + _EVERY_BYTE
+        if found & (np.uint64(32) * _EVERY_BYTE):
+            for i in range(8 * start, min(8 * start + 128, len(items))):
+                if symbols[i] & 31 == 31 and num_escapes < len(escapes):
+                    escapes[num_escapes] = (np.int64(items[i]) >> low_bits) & magnitude_mask
+                    num_escapes += 1
+    return num_escapes
 
 
 @compiled

@@ -66,14 +66,20 @@ class Coder(NamedTuple):
     slots : uint32 [16 * 4096]
         By state: frequency (12 bits), distance from the symbol's first state (12), symbol (8).
     ranges : uint64 [16 * 64]
-        By symbol: reciprocal of the frequency (32 bits above), frequency (12), first state (12).
-    costs : float32 [48, 80]
-        By 16 * (1 + octaves that the top is raised by: -1, 0 or 1) + table, and by sign (40 each)
-        and 3 + distance below the top as it was: bits times 256, of an escape too.
+        By symbol: 2**20 times the frequency (32 bits), 4096 less the frequency (16), first state
+        (16).
+    reciprocals : uint64 [16 * 64]
+        By symbol: 2**44 through the frequency, rounded up. For a state *x* below 2**20 times the
+        frequency, as it is when the symbol is coded, 2**-44 times the product of both is the
+        quotient, exactly, and the product has 64 bits: the rounding adds less than 2**-12 of it.
+    costs : float32 [80 * 32]
+        By sign (40 each) and 3 + distance below the top as it was, and by 16 * octaves that the top
+        is raised by (0 or 1; to lower it never paid) + table: bits times 256, of an escape too.
     """
 
     slots: npt.NDArray[np.uint32]
     ranges: npt.NDArray[np.uint64]
+    reciprocals: npt.NDArray[np.uint64]
     costs: npt.NDArray[np.float32]
 
 
@@ -85,14 +91,15 @@ def coder() -> Coder:
     tables = np.repeat(np.arange(NUM_TABLES), 4096)
     distance = np.tile(np.arange(4096), NUM_TABLES) - first[tables, symbols]
     slots = FREQUENCIES[tables, symbols] << 20 | distance << 8 | symbols
-    ranges = ((1 << 32) - 1) // FREQUENCIES << 24 | FREQUENCIES << 12 | first
-    return Coder(slots.astype(np.uint32), ranges.astype(np.uint64).ravel(), _costs())
+    ranges = (FREQUENCIES << 52 | 4096 - FREQUENCIES << 16 | first).astype(np.uint64)
+    reciprocals = (-(-(1 << 44) // FREQUENCIES)).astype(np.uint64)
+    return Coder(slots.astype(np.uint32), ranges.ravel(), reciprocals.ravel(), _costs())
 
 
 def _costs() -> npt.NDArray[np.float32]:
     bits = (12 - np.log2(FREQUENCIES)).reshape(NUM_TABLES, 2, 32)
-    padded = np.repeat(bits[:, :, ESCAPE:] + ESCAPE_BITS, 5 + 40 + 2, axis=2)
-    padded[:, :, 5 : 5 + ESCAPE] = bits[:, :, :ESCAPE]
-    raised = np.stack([padded[:, :, 2 * shift : 2 * shift + 40] for shift in range(3)])
+    padded = np.repeat(bits[:, :, ESCAPE:] + ESCAPE_BITS, 3 + 40 + 2, axis=2)
+    padded[:, :, 3 : 3 + ESCAPE] = bits[:, :, :ESCAPE]
+    raised = np.stack([padded[:, :, 2 * up : 2 * up + 40] for up in range(2)])
     costs: npt.NDArray[np.float32] = np.rint(COST_SCALE * raised).astype(np.float32)
-    return costs.reshape(3 * NUM_TABLES, 80)
+    return np.ascontiguousarray(costs.reshape(2 * NUM_TABLES, 80).T).ravel()

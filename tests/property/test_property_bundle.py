@@ -16,7 +16,10 @@ from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 pytestmark = pytest.mark.property
 
 META = make_meta(fingerprint=dict.fromkeys(("weights", "tokenizer", "config", "rope"), "0" * 64))
-RECORDS = [make_record(f"r{i}", size) for i, size in enumerate((1, 40, 3000, 140_000))]
+RECORDS = [
+    make_record(f"r{i}", size, enhancement_bytes=more)
+    for i, (size, more) in enumerate([(1, None), (40, 3000), (3000, None), (140_000, 200_000)])
+]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters()),
@@ -48,7 +51,7 @@ def held(store):
         (
             manifest.to_json(),
             store.document_text("n", manifest.id),
-            [store.read_record("n", key) for key in manifest.packet_keys],
+            [store.read_packet("n", key)[1:] for key in manifest.packet_keys],
         )
         for manifest in store.list_documents("n")[0]
     ], list(store.iter_embeddings("n"))

@@ -11,6 +11,7 @@ from kvpacket_store.codec import decode, decode_into, encode, info
 from kvpacket_store.types import KVDtype
 
 pytestmark = pytest.mark.property
+# no deadlines: the first example of a KV dtype compiles its kernels
 
 LEVELS = st.sampled_from(["raw", "fast"])
 SIZES = st.sampled_from([0, 1, 2, 3, 7, 16])
@@ -45,6 +46,7 @@ def pairs(draw):
 
 
 @given(pairs(), LEVELS)
+@settings(deadline=None)
 def test_every_bit_comes_back(pair, level):
     kv_dtype, k, v = pair
     record = encode(k, v, kv_dtype=kv_dtype, level=level)
@@ -60,6 +62,7 @@ def test_every_bit_comes_back(pair, level):
 
 
 @given(pairs(), LEVELS, st.permutations(range(4)))
+@settings(deadline=None)
 def test_strides_make_no_difference(pair, level, axes):
     kv_dtype, k, v = pair
     strided = np.ascontiguousarray(k.transpose(axes)).transpose(np.argsort(axes))
@@ -72,7 +75,7 @@ def test_strides_make_no_difference(pair, level, axes):
 
 
 @given(st.integers(0, 2**32), LEVELS, st.sampled_from(["bf16", "fp16"]))
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 def test_every_16_bit_pattern_comes_back_from_any_place(seed, level, kv_dtype):
     every = np.random.default_rng(seed).permutation(np.arange(65536, dtype=np.uint16))
     k = every.reshape(2, 2, 128, 128)
@@ -83,6 +86,7 @@ def test_every_16_bit_pattern_comes_back_from_any_place(seed, level, kv_dtype):
 
 
 @given(pairs(), LEVELS, st.data())
+@settings(deadline=None)
 def test_damage_is_found(pair, level, data):
     kv_dtype, k, v = pair
     record = encode(k, v, kv_dtype=kv_dtype, level=level)
@@ -119,6 +123,7 @@ def damages(draw, record):
 
 
 @given(st.binary(max_size=300))
+@settings(deadline=None)
 def test_any_bytes_are_refused(data):
     for bytes_ in (data, b"\x89KVR\r\n\x1a\n" + data, b"\x89KVR\r\n\x1a\n\1\0" + data):
         for read in (decode, info):

@@ -32,7 +32,8 @@ def new_packet_store(tmp_path):
 def source(new_packet_store):
     """A store with three documents that share a packet, one of no segments, one without text."""
     store = new_packet_store("source.kvps")
-    records = [make_record(f"r{i}", 50 + i) for i in range(4)]
+    records = [make_record(f"r{i}", 50 + i) for i in range(3)]
+    records.append(make_record("r3", 53, enhancement_bytes=70))
     store.put_documents(
         "n",
         [
@@ -102,7 +103,11 @@ def imported():
 
 def _check(record):
     """What a caller does with tensors: the record has to be the one of its key."""
-    if record.record != record_bytes(record.packet_key, len(record.record)):
+    names = (record.packet_key, f"{record.packet_key} enhancement")
+    if any(
+        layer != record_bytes(name, len(layer))
+        for name, layer in zip(names, record.layers, strict=False)
+    ):
         raise CorruptRecordError(f"packet {record.packet_key} is forged")
 
 

@@ -19,7 +19,10 @@ def everything(store, namespace):
     documents = {}
     for manifest in store.list_documents(namespace)[0]:
         packets = {
-            key: (store.read_record(namespace, key), described(store.get_manifest(namespace, key)))
+            key: (
+                store.read_packet(namespace, key)[1:],
+                described(store.get_manifest(namespace, key)),
+            )
             for key in manifest.packet_keys
         }
         text = store.document_text(namespace, manifest.id)
@@ -48,6 +51,43 @@ def test_what_arrives_is_what_was_sent(source, new_packet_store, bundle_path):
     assert everything(target, "elsewhere") == everything(source, "n")
     assert target.check(deep=True) == []
     assert target.namespaces() == ["elsewhere"]
+
+
+def test_base_and_enhancement_travel_as_members_of_their_own(bundle_path, imported, target):
+    record = make_record("r3", 53, enhancement_bytes=70)
+    with zipfile.ZipFile(bundle_path) as members:
+        assert members.read(f"packets/{record.packet_key}.kvr") == record.record
+        assert members.read(f"packets/{record.packet_key}.kve") == record.enhancement
+    with read_bundle(bundle_path) as bundle:
+        [packets] = [
+            packets for _, packets, _ in bundle.documents() if record.packet_key in packets
+        ]
+        assert packets[record.packet_key] == record
+        assert packets.record_bytes(record.packet_key) == record.stored_bytes == 123
+        assert bundle.num_packets == 4
+    imported(target, bundle_path)
+    assert target.read_packet("n", record.packet_key).enhancement == record.enhancement
+
+
+@pytest.mark.parametrize("enhancement", [None, b"of another packet"])
+def test_an_enhancement_that_is_not_the_packets_is_refused(
+    target, bundle_path, reseal, imported, counts, enhancement
+):
+    name = f"packets/{make_record('r3').packet_key}.kve"
+
+    def change(members):
+        if enhancement is None:
+            members.pop(name.replace(".kve", ".kvr"))
+        else:
+            members[name] = enhancement
+
+    reseal(bundle_path, change)
+    if enhancement is None:
+        with pytest.raises(BundleError, match="completes nothing"):
+            read_bundle(bundle_path)
+    else:
+        assert counts(imported(target, bundle_path)) == (2, 0, 0, 1)
+    assert target.check(deep=True) == []
 
 
 def test_the_same_documents_give_the_same_bytes(source, new_packet_store, bundle_path, tmp_path):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from kvpacket_store import errors
-from kvpacket_store.codec import rans_body, rans_reference
+from kvpacket_store.codec import rans_kernels, rans_reference
 from kvpacket_store.codec.rans_body import HEAD, decode_body, encode_body, low_bytes
 from kvpacket_store.codec.tables import FREQUENCIES, coder
 from kvpacket_store.types import KVDtype
 
-SHAPES = [(2, 9, 32), (1, 40, 7), (3, 17, 12), (1, 130, 1), (1, 300, 4), (5, 3, 33)]
+SHAPES = [(2, 9, 32), (1, 40, 7), (3, 17, 12), (1, 130, 1), (1, 300, 4), (5, 3, 33), (2, 33, 24)]
 
 
 def floats(kv_dtype, shape, seed=0):
@@ -114,12 +114,17 @@ def test_bodies_of_noise_are_refused():
             decode_body(noise.tobytes(), out, KVDtype.BF16)
 
 
-def test_a_lane_of_over_65535_words_is_refused():
-    states, words = np.full(1, 1 << 16, np.uint64), np.arange(70_000).astype(np.uint16)[None]
-    _, length, run = rans_body._lane_sections(states, np.array([65_535]), words)
-    assert (bytes(length), len(run)) == (b"\xff\xff", 65_535)
-    assert run[-1] == words[0, -1]
-    assert rans_body._lane_sections(states, np.array([65_536]), words) is None
+@pytest.mark.parametrize("kernels", [rans_kernels, rans_reference], ids=["compiled", "reference"])
+def test_a_lane_of_over_65535_words_is_refused(kernels):
+    words = np.arange(70_000).astype(np.uint16)
+    states, body = np.full(1, 1 << 16, np.uint64), np.zeros(140_000, np.uint8)
+    longest = (states, np.array([70_000 - 65_535], np.uint64), words)
+    assert kernels.write_lanes(longest, body) == 6 + 2 * 65_535
+    assert body[4:6].tobytes() == b"\xff\xff"
+    assert body[2 * 65_535 + 4 :][:2].tobytes() == words[-1:].tobytes()
+    assert kernels.write_lanes(longest, body[: 2 * 65_535]) == -1
+    over = (states, np.array([70_000 - 65_536], np.uint64), words)
+    assert kernels.write_lanes(over, body) == -1
 
 
 @pytest.mark.parametrize("width", range(23))
@@ -140,24 +145,24 @@ def test_every_table_is_a_distribution_without_zeros():
 
 
 def test_slots_and_ranges_are_of_one_family():
-    slots, ranges, _ = coder()
+    slots, ranges, reciprocals, _ = coder()
     for table, symbol in ((0, 0), (7, 31), (11, 1), (15, 63)):
         entry = int(ranges[64 * table + symbol])
-        frequency, first = entry >> 12 & 4095, entry & 4095
-        assert frequency == FREQUENCIES[table, symbol]
-        assert entry >> 24 == (2**32 - 1) // frequency
+        frequency, rest, first = entry >> 52, entry >> 16 & 0xFFFF, entry & 0xFFFF
+        assert frequency == FREQUENCIES[table, symbol] == 4096 - rest
+        assert (entry >> 32) == frequency << 20
+        assert reciprocals[64 * table + symbol] == -(-(1 << 44) // frequency)
         for distance in range(frequency):
             slot = int(slots[4096 * table + first + distance])
             assert (slot >> 20, slot >> 8 & 4095, slot & 255) == (frequency, distance, symbol)
 
 
 def test_quotients_by_reciprocal_are_exact():
-    """What `_push` computes, for all frequencies and the states where a quotient changes."""
-    frequencies = np.arange(1, 4096, dtype=np.uint64)
-    for quotient in (16, 17, 65535, 65536, (1 << 20) - 1):
-        for rest in (np.zeros_like(frequencies), frequencies - np.uint64(1)):
-            state = np.uint64(quotient) * frequencies + rest
-            guess = state * (np.uint64(2**32 - 1) // frequencies) >> np.uint64(32)
-            left = state - guess * frequencies
-            assert (guess + (left >= frequencies) == quotient).all()
-            assert (left - (left >= frequencies) * frequencies == rest).all()
+    """What `_push` computes in 64 bits, for all frequencies, where a quotient changes."""
+    for frequency in range(1, 4096):
+        reciprocal, bound = -(-(1 << 44) // frequency), frequency << 20
+        for quotient in (1, 16, 65535, 65536, (1 << 20) - 1):
+            for state in (quotient * frequency, quotient * frequency + frequency - 1):
+                assert state < bound
+                assert state * reciprocal < 1 << 64
+                assert state * reciprocal >> 44 == quotient
