@@ -119,7 +119,8 @@ def _cut_and_foreign(fast):
 
 def _bad_headers(raw):
     yield "version_2", _with(raw, 8, "<H", 2), UNSUPPORTED
-    yield "level_2", _with(raw, 10, "B", 2), UNSUPPORTED
+    yield "level_2", _with(raw, 10, "B", 2), CORRUPT  # a pack section is missing
+    yield "level_3", _with(raw, 10, "B", 3), UNSUPPORTED
     yield "level_255", _with(raw, 10, "B", 255), UNSUPPORTED
     yield "dtype_0", _with(raw, 11, "B", 0), UNSUPPORTED
     yield "dtype_6", _with(raw, 11, "B", 6), UNSUPPORTED
@@ -139,7 +140,9 @@ def _bad_rows(raw, fast):
     end = len(raw)
     yield "more_tokens_than_chunks", _with(raw, 20, "<I", 384), CORRUPT
     yield "chunks_do_not_fill", _with(raw + b"\0", 32, "<Q", end + 1), CORRUPT
-    yield "encoding_3", _with_row(raw, 1, ENCODING, "B", 3), UNSUPPORTED
+    yield "encoding_3", _with_row(raw, 1, ENCODING, "B", 3), CORRUPT  # not in level raw
+    yield "encoding_4", _with_row(raw, 1, ENCODING, "B", 4), CORRUPT  # likewise
+    yield "encoding_5", _with_row(raw, 1, ENCODING, "B", 5), UNSUPPORTED
     yield "encoding_255", _with_row(raw, 1, ENCODING, "B", 255), UNSUPPORTED
     yield "zstd_in_level_raw", _with(_replace_chunk(fast, _zstd(ZEROS)), 10, "B", 0), CORRUPT
     yield "rans_in_level_raw", _with(fast, 10, "B", 0), CORRUPT
