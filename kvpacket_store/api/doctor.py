@@ -16,7 +16,12 @@ from kvpacket_store.api.identity_checks import (
     check_packets,
 )
 from kvpacket_store.api.store import Store
-from kvpacket_store.errors import ModelError, StoreError, UnsupportedFormatError
+from kvpacket_store.errors import (
+    LevelUnavailableError,
+    ModelError,
+    StoreError,
+    UnsupportedFormatError,
+)
 
 __all__ = ["Check", "examine"]
 
@@ -53,6 +58,7 @@ def _examine_store(path: str | Path) -> list[Check]:
         version = f"version {store.meta.format_version}"
         checks = [Check("format", "info", ok=True, detail=version)]
         checks += [_disk(store), _file_system(store.path), _readers(store), *_structure(store)]
+        checks.append(_codec_pack(store))
         equipment = list(check_equipment(store))
         checks += equipment
         checks += _model(store, is_equipped=all(c.exit_code == 0 for c in equipment))
@@ -146,6 +152,23 @@ def _structure(store: Store) -> list[Check]:
         )
         for found in damage
     ]
+
+
+def _codec_pack(store: Store) -> Check:
+    """Check that what new records are coded with is in the store's folder."""
+    name, digest = "codec pack", store.meta.codec_pack
+    if digest is None:
+        return Check(name, "info", ok=True, detail=f"level {store.meta.codec} takes none")
+    reason = store.codec_packs.problem(digest)
+    if reason is None:
+        return Check(name, "info", ok=True, detail=digest[:12])
+    try:
+        store.codec_packs.find(digest)
+    except LevelUnavailableError as error:
+        detail = f"{reason}: packets are prefilled again for each answer, and none can be added"
+        return Check(name, "error", False, detail, str(error), exit_code=4)
+    detail = f"{reason}; the same one that ships serves, where this version is installed"
+    return Check(name, "warning", False, detail, "`kvps verify --repair` puts it back")
 
 
 def _model(store: Store, *, is_equipped: bool) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,13 @@ def init(
         str | None, typer.Option(help="A safetensors file, or 'none'.", show_default="shipped")
     ] = None,
     codec: Annotated[str, typer.Option(help="raw, fast, linear or spec.")] = "fast",
-    layers: Annotated[int | None, typer.Option(help="1 or 2; raw and fast have 1.")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="1 or 2.", show_default="2 for linear, else 1")
+    ] = None,
+    codec_pack: Annotated[
+        Path | None,
+        typer.Option(help="A codec pack for linear.", show_default="shipped with the model"),
+    ] = None,
     kv_dtype: Annotated[
         str | None,
         typer.Option(help="bf16, fp16, fp32, fp8_e4m3 or fp8_e5m2.", show_default="the model's"),
@@ -39,6 +46,7 @@ def init(
         adapter=adapter,
         codec=codec,
         layers=layers,
+        codec_pack=codec_pack,
         kv_dtype=kv_dtype,
         max_bytes=max_bytes,
         packet_ttl_s=packet_ttl,
@@ -52,6 +60,7 @@ def init(
             "adapter": meta.adapter,
             "codec": meta.codec,
             "layers": meta.layers,
+            "codec_pack": meta.codec_pack,
             "kv_dtype": meta.kv_dtype,
             "max_bytes": meta.max_bytes,
             "packet_ttl_s": meta.packet_ttl_s,
@@ -62,5 +71,10 @@ def init(
     else:
         out.print(
             f"{report['store']}: model {meta.model}, adapter {meta.adapter or 'none'}, "
-            f"codec {meta.codec}, {meta.kv_dtype}. Next: kvps ingest {store} PATH"
+            f"codec {meta.codec}{_layers(meta.layers)}, {meta.kv_dtype}. "
+            f"Next: kvps ingest {store} PATH"
         )
+
+
+def _layers(count: int) -> str:
+    return f" in {count} layers" if count > 1 else ""
