@@ -172,7 +172,8 @@ def check_arrays(pack, num_classes):
         refuse_if(min(table) < 1 or sum(table) != 4096, CORRUPT)
     for index, table in (pair for tables in pack.fine for pair in enumerate(tables)):
         drop = 1 + (index >= 10) + (index >= 22)
-        refuse_if(max(table) > 4095 or sum(table) != 4096 or any(table[1 << drop :]), CORRUPT)
+        refuse_if(min(table[: 1 << drop]) < 1 or any(table[1 << drop :]), CORRUPT)
+        refuse_if(sum(table) != 4096, CORRUPT)
     for row in (row for rows in pack.weights.values() for row in rows):
         refuse_if(-128 in row, CORRUPT)
 

@@ -47,8 +47,18 @@ _MISREAD = (
     OverflowError,
     RecursionError,
 )
-_NAMES = tuple(
-    "steps centers shifts bases multipliers downs drops classes coarse fine matrices".split()
+_NAMES = (
+    "steps",
+    "centers",
+    "shifts",
+    "bases",
+    "multipliers",
+    "downs",
+    "drops",
+    "classes",
+    "coarse",
+    "fine",
+    "matrices",
 )
 
 
@@ -104,6 +114,10 @@ class CodecPack:
     def digest(self) -> str:
         """SHA-256 of the contents, as 64 lower-case hex characters."""
         return hashlib.sha256(self._contents()).hexdigest()
+
+    def fits(self, kv_dtype: KVDtype, shape: tuple[int, ...]) -> bool:
+        """Say whether the pack is for K and V of this dtype and shape (L, H, T, D)."""
+        return kv_dtype is self.kv_dtype and (shape[0], shape[1], shape[3]) == self.shape[:3]
 
     def to_bytes(self) -> bytes:
         """Return the pack as a file's contents."""
@@ -212,17 +226,19 @@ def _require_possible(pack: CodecPack) -> None:
         or (pack.coarse.sum(axis=2) != 4096).any()
         or (pack.coarse == 0).any()
         or (pack.fine.sum(axis=2) != 4096).any()
-        or (pack.fine > 4095).any()
-        or any(
-            pack.fine[:, fine_table(drop) : fine_table(drop + 1), 1 << drop :].any()
-            for drop in (1, 2)
-        )
+        or not all(_are_fine(pack.fine, drop) for drop in (1, 2, 3))
         or pack.matrices.min(initial=0) < -127
         or np.abs(pack.bases.astype(np.int64)).max() >= _MAX_BASE
         or _largest_prediction(pack) >= _MAX_PREDICTION
     )
     if wrong:
         raise ValueError("it has numbers that cannot be")
+
+
+def _are_fine(fine: npt.NDArray[np.uint16], drop: int) -> bool:
+    """Return whether the tables of a drop have all of its symbols and no others."""
+    tables = fine[:, fine_table(drop) : fine_table(drop + 1)]
+    return bool(tables[..., : 1 << drop].all()) and not tables[..., 1 << drop :].any()
 
 
 def _largest_prediction(pack: CodecPack) -> int:
@@ -236,6 +252,3 @@ def _largest_prediction(pack: CodecPack) -> int:
 
 def _damaged(reason: str) -> CorruptRecordError:
     return CorruptRecordError(f"codec pack is damaged: {reason}; train it again")
-
-
-assert GROUP == 16

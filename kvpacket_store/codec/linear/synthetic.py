@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +12,7 @@ from kvpacket_store.types import BitArray, KVDtype
 from .pack import SETTINGS, CodecPack
 from .shapes import NUM_COARSE, NUM_FINE, ZERO, PackShape
 
-__all__ = ["make_items", "make_pack"]
+__all__ = ["make_items", "make_pack", "make_wild_pack"]
 
 _BIASES = {"bf16": 127, "fp16": 15, "fp32": 127, "fp8_e4m3": 7, "fp8_e5m2": 15}
 _NUM_CLASSES = 2
@@ -42,6 +44,45 @@ def make_pack(shape: PackShape, kv_dtype: KVDtype | str = "bf16", seed: int = 0)
         fine=_fine(rng),
         matrices=rng.integers(-127, 128, shape.num_weights, dtype=np.int8),
     )  # fmt: skip
+
+
+def make_wild_pack(shape: PackShape, kv_dtype: KVDtype | str = "bf16", seed: int = 0) -> CodecPack:
+    """Return a pack of any numbers that may be: it predicts nothing, and codes everything."""
+    rng, pack = np.random.default_rng(seed), make_pack(shape, kv_dtype, seed)
+    each = pack.steps.shape
+    last_step = 2 * _BIASES[pack.kv_dtype.value]
+    return replace(
+        pack,
+        steps=rng.integers(1, last_step, each, dtype=np.uint8, endpoint=True),
+        centers=rng.integers(-4096, 4096, each, dtype=np.int16, endpoint=True),
+        shifts=rng.integers(0, 12, each, dtype=np.uint8, endpoint=True),
+        bases=rng.integers(1 - (1 << 30), 1 << 30, each, dtype=np.int32),
+        multipliers=rng.integers(0, 65535, each, dtype=np.uint16, endpoint=True),
+        downs=rng.integers(8, 40, each, dtype=np.uint8, endpoint=True),
+        coarse=_any_tables(rng, (_NUM_CLASSES, NUM_COARSE), 64),
+        fine=_any_fine(rng),
+        matrices=rng.choice(np.array([-127, 0, 127], np.int8), shape.num_weights),
+    )
+
+
+def _any_tables(
+    rng: np.random.Generator, size: tuple[int, int], num_symbols: int
+) -> npt.NDArray[np.uint16]:
+    """Return tables [*size, num_symbols] of which some give one symbol nearly everything."""
+    weights = rng.random((*size, num_symbols)) ** rng.choice([1, 9, 99], (*size, 1))
+    room = 4096 - num_symbols
+    tables = 1 + np.floor(weights / weights.sum(axis=2, keepdims=True) * room)
+    tables[..., 0] += 4096 - tables.sum(axis=2)
+    return np.asarray(tables, np.uint16)
+
+
+def _any_fine(rng: np.random.Generator) -> npt.NDArray[np.uint16]:
+    tables, at = np.zeros((_NUM_CLASSES, NUM_FINE, 8), np.uint16), 0
+    for drop in (1, 2, 3):
+        rows, symbols = (1 << drop) + 8, 1 << drop
+        tables[:, at : at + rows, :symbols] = _any_tables(rng, (_NUM_CLASSES, rows), symbols)
+        at += rows
+    return tables
 
 
 def _coarse(rng: np.random.Generator) -> npt.NDArray[np.uint16]:

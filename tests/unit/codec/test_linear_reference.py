@@ -8,9 +8,10 @@ import pytest
 from kvpacket_store import errors
 from kvpacket_store.codec.linear import body, kernels, reference
 from kvpacket_store.codec.linear.body import Place
+from kvpacket_store.codec.linear.pack import CodecPack
 from kvpacket_store.codec.linear.prepared import Prepared
 from kvpacket_store.codec.linear.shapes import PackShape
-from kvpacket_store.codec.linear.synthetic import make_items, make_pack
+from kvpacket_store.codec.linear.synthetic import make_items, make_pack, make_wild_pack
 from kvpacket_store.codec.linear.values import coded_half
 from kvpacket_store.types import KVDtype
 
@@ -22,7 +23,7 @@ SHAPES = [  # layers, heads, head dimension, layers back; tokens
     ((4, 1, 3, 3), 256),
     ((2, 3, 5, 0), 383),
 ]
-STRANGE = [0, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 1, 0x807F, 0x0080, 0x7F7F]
+STRANGE = [0, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 1, 0x807F, 0x0080, 0x7F7F, 0xFFC1]
 
 
 def encode_with(module, items, prepared, setting):
@@ -75,9 +76,8 @@ def require_agreement(items, prepared, setting):
 def test_kernels_agree_with_the_reference(shape, num_tokens, setting):
     shape = PackShape(*shape)
     items = make_items((shape.layers, 2, shape.heads, num_tokens, shape.head_dim))
-    items.reshape(-1)[:: items.size // 11 + 1] = np.resize(STRANGE, 11)[
-        : len(items.reshape(-1)[:: items.size // 11 + 1])
-    ]
+    places = items.reshape(-1)[:: items.size // 11 + 1]
+    places[:] = STRANGE[: len(places)]
     require_agreement(items, Prepared(make_pack(shape)), setting)
 
 
@@ -89,6 +89,15 @@ def test_they_agree_on_items_of_every_dtype(kv_dtype, setting):
     items = make_items((2, 2, 1, 40, 18), kv_dtype, strange=0.1)
     parts = require_agreement(items, prepared, setting)
     assert any(base[:4] != bytes(4) for base, _ in parts), "nothing escaped"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kv_dtype", KVDtype)
+def test_they_agree_with_packs_of_any_numbers(kv_dtype, seed):
+    pack = make_wild_pack(PackShape(2, 1, 20, 1), kv_dtype, seed)
+    pack = CodecPack.from_bytes(pack.to_bytes())
+    items = make_items((2, 2, 1, 35, 20), kv_dtype, seed, strange=seed / 5)
+    require_agreement(items, Prepared(pack), seed % 4)
 
 
 @pytest.mark.parametrize("setting", [0, 2])
