@@ -6,7 +6,8 @@ models, stores or floating point: equal arrays are equal bits.
 
 from .decoder import DEFAULT_MAX_BYTES, decode, decode_into
 from .encoder import encode
-from .layered import BASE_STEPS, Layers, decode_base, decode_layers, encode_layers
+from .layered_decoder import decode_base, decode_layers
+from .layered_encoder import BASE_STEPS, Layers, encode_layers
 from .record_info import RecordInfo, info
 
 __all__ = [

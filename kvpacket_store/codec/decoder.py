@@ -10,9 +10,10 @@ from kvpacket_store.errors import CorruptRecordError, UsageError
 from kvpacket_store.types import BitArray
 
 from .checksum import Bytes
+from .chunk_order import Chunk, block_tokens, chunks_of
 from .chunks import load_chunk
-from .frame import Chunk, Frame, block_tokens, chunks_of, parse_head
-from .layered import decode_whole
+from .frame import Frame, parse_head
+from .layered_decoder import decode_whole
 from .workers import for_each
 
 __all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk", "view_of"]

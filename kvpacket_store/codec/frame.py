@@ -7,12 +7,10 @@ anything is allocated. What the chunks hold is not this module's business.
 from __future__ import annotations
 
 import enum
-import itertools
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kvpacket_store.errors import (
     CorruptRecordError,
@@ -22,11 +20,11 @@ from kvpacket_store.errors import (
 from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes, checksum
+from .chunk_order import Chunk, block_tokens, chunks_of, num_blocks
 from .pack_section import PackSection, Part, section_bytes
 
 __all__ = [
     "FORMAT_VERSION",
-    "Chunk",
     "ChunkEntry",
     "Encoding",
     "Frame",
@@ -50,7 +48,6 @@ DTYPE_CODES = {
 MAX_LAYERS = 65_535
 MAX_RATIO = 1 << 15  # no zstd block and no rANS body gives more bytes for one: what a length earns
 MAX_LENGTH = (1 << 56) - 1
-BLOCK_TOKENS = 256
 _LEVELS = {code: level for level, code in LEVEL_CODES.items()}
 _DTYPES = {code: kv_dtype for kv_dtype, code in DTYPE_CODES.items()}
 _REFILL = "prefill this packet again from its token ids"
@@ -76,14 +73,6 @@ _ALLOWED = {
     ("linear", Part.ENHANCEMENT): (Encoding.LINEAR, Encoding.NOTHING),
 }
 _CHECKSUM_OF_NOTHING = checksum(b"")
-
-
-class Chunk(NamedTuple):
-    """Which part of a record: a layer's K (``side`` 0) or V (1), and a block of its tokens."""
-
-    layer: int
-    side: int
-    block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,31 +129,14 @@ class Frame:
     def chunk_bytes(self, chunk: Chunk) -> int:
         """Return the bytes of a chunk's items."""
         tokens = block_tokens(self.shape[2], chunk.block)
-        num_items = self.shape[1] * (tokens.stop - tokens.start) * self.shape[3]
+        num_tokens = len(range(tokens.start, tokens.stop))
+        num_items = self.shape[1] * num_tokens * self.shape[3]
         return num_items * self.kv_dtype.itemsize_bytes
 
     def entry(self, chunk: Chunk) -> ChunkEntry:
         """Return a chunk's row."""
         blocks = num_blocks(self.shape[2])
         return self.entries[(2 * chunk.layer + chunk.side) * blocks + chunk.block]
-
-
-def num_blocks(num_tokens: int) -> int:
-    """Return into how many blocks a layer's tokens are cut: of 256, the last of 128 to 383."""
-    return max((num_tokens + BLOCK_TOKENS // 2) // BLOCK_TOKENS, 1)
-
-
-def block_tokens(num_tokens: int, block: int) -> slice:
-    """Return the tokens of a block."""
-    start = block * BLOCK_TOKENS
-    last = block == num_blocks(num_tokens) - 1
-    return slice(start, num_tokens if last else start + BLOCK_TOKENS)
-
-
-def chunks_of(shape: tuple[int, int, int, int]) -> list[Chunk]:
-    """Return all chunks of a record of that shape, in the order of its table."""
-    blocks = range(num_blocks(shape[2]))
-    return [Chunk(*chunk) for chunk in itertools.product(range(shape[0]), range(2), blocks)]
 
 
 def pack_head(frame: Frame) -> bytes:
@@ -266,9 +238,7 @@ def _parse_section(data: memoryview) -> PackSection | None:
     return section
 
 
-def _parse_table(
-    table: memoryview, table_end: int, record_bytes: int
-) -> tuple[ChunkEntry, ...]:
+def _parse_table(table: memoryview, table_end: int, record_bytes: int) -> tuple[ChunkEntry, ...]:
     entries = []
     end = table_end + CHECKSUM.size
     for code_and_length, stored_checksum, decoded_checksum in ENTRY.iter_unpack(table):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes
+from .chunk_order import chunks_of
 from .decoder import view_of
-from .frame import chunks_of, parse_head
+from .frame import parse_head
 
 __all__ = ["RecordInfo", "info"]
 

@@ -1,0 +1,1 @@
+"""Level ``linear``: K and V predicted from what is already decoded (``docs/format.md`` §7)."""

@@ -115,10 +115,11 @@ class BlockDecoder:
         self, layer: int, side: int, base: Bytes, enhancement: Bytes | None, rebuild: bool
     ) -> list[BitArray]:
         kv_dtype = self.prepared.pack.kv_dtype
-        low = b""
+        low: Bytes = b""
         if enhancement is not None and kv_dtype is KVDtype.FP32:
-            cut = max(len(enhancement) - 2 * int(np.prod(self._size)), 0)
-            enhancement, low = memoryview(enhancement)[:cut], memoryview(enhancement)[cut:]
+            view = memoryview(enhancement)
+            cut = max(len(view) - 2 * int(np.prod(self._size)), 0)
+            enhancement, low = view[:cut], view[cut:]
         outs = (
             _NOTHING if enhancement is None else np.empty(self._size, np.uint16),
             np.empty(self._size, np.uint16) if rebuild else _NOTHING,

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kvpacket_store.codec.checksum import Bytes
 from kvpacket_store.errors import CorruptRecordError
 from kvpacket_store.types import BitArray
 
-from kvpacket_store.codec.checksum import Bytes
 from .lanes import LANES
 from .prepared import Prepared
 

@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 
 from kvpacket_store.codec.compiled import compiled, inlined
-from .decode_kernel import (
+
+from .items import bin_of, rest_of
+from .lanes import push_channel
+from .prediction import (
     choose_coarse,
     choose_fine,
+    find_units,
     place,
     predict,
     rebuild,
     write_context,
-    find_units,
 )
-from .items import bin_of, rest_of
-from .lanes import push_channel
 from .shapes import ESCAPE, ZERO
 
 __all__ = ["encode_lanes", "find_symbols"]
 
 
 @inlined
-def _find_bins(items: Any, step: int, layout: Any, found: Any, escaping: Any) -> None:
+def _find_bins(items: Any, step: Any, layout: Any, found: Any, escaping: Any) -> None:
     for t in range(len(items)):
         size, escapes = bin_of(np.int64(items[t]), step, layout)
         found[t], escaping[t] = size, escapes
@@ -55,7 +56,9 @@ def _append(words: Any, position: Any, value: Any, bits: Any) -> None:
 
 
 @inlined
-def _write_rest(items: Any, escaping: Any, step: int, layout: Any, words: Any, position: Any) -> Any:
+def _write_rest(
+    items: Any, escaping: Any, step: Any, layout: Any, words: Any, position: Any
+) -> Any:
     for i in range(len(items)):
         t = np.uint64(i)
         if not escaping[t]:
@@ -81,7 +84,7 @@ def find_symbols(
     """Find all symbols of a chunk [H, T, D]; return how many escapes and rest bits there are.
 
     Arguments as of ``decode_chunk``, and ``coded``: coarse symbols uint8 [C, T] and their tables
-    uint64 [C, T], fine symbols and tables likewise, escaped items, 32-bit words of rest bits (zeros).
+    uint64 [C, T], fine symbols and tables likewise, escaped items, words of rest bits (zeros).
     """
     layout, first_pair, first_row = geometry
     steps, centers, shifts, bases, multipliers, downs, drops, coarse_tables, fine_tables = channels

@@ -72,7 +72,11 @@ def gather(
 
 
 def _count(
-    prepared: Prepared, pair: tuple[BitArray, BitArray], part: slice, setting: int, counts: Histograms
+    prepared: Prepared,
+    pair: tuple[BitArray, BitArray],
+    part: slice,
+    setting: int,
+    counts: Histograms,
 ) -> None:
     shape, kv_dtype = prepared.pack.shape, prepared.pack.kv_dtype
     context = new_context(prepared, len(range(pair[0].shape[2])[part]))
@@ -151,8 +155,8 @@ def _frequencies(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Return integers that sum to 4096, 1 at least, close to the weights."""
     room = 4096 - len(weights)
     exact = weights / weights.sum() * room
-    whole = np.floor(exact).astype(np.int64)
+    whole: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
     order = np.argsort(whole - exact, kind="stable")
     whole[order[: room - int(whole.sum())]] += 1
-    return whole + 1
-
+    whole += 1
+    return whole

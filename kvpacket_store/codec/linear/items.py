@@ -15,7 +15,16 @@ import numpy.typing as npt
 
 from kvpacket_store.codec.compiled import inlined
 
-__all__ = ["MAX_BIN", "MAX_OCTAVES", "ItemLayout", "bin_of", "join_item", "look", "rest_of", "sizes_of"]
+__all__ = [
+    "MAX_BIN",
+    "MAX_OCTAVES",
+    "ItemLayout",
+    "bin_of",
+    "join_item",
+    "look",
+    "rest_of",
+    "sizes_of",
+]
 
 MAX_BIN = 4095
 MAX_OCTAVES = 11  # smaller items escape: one in 2**12 of those in the bins at zero
@@ -31,16 +40,17 @@ class ItemLayout(NamedTuple):
 
 @cache
 def sizes_of(mantissa_bits: int) -> npt.NDArray[np.uint32]:
-    """Return, by bin from 0 to MAX_BIN: rest bits (upper half), octaves and mantissa (lower half)."""
+    """Return, by bin from 0 on: rest bits (upper half), octave and mantissa (lower half)."""
     size = np.arange(MAX_BIN + 1)
     octave = np.maximum(np.frexp(np.maximum(size, 1))[1] - 1, 0)
     down, up = np.maximum(octave - mantissa_bits, 0), np.maximum(mantissa_bits - octave, 0)
     mantissa = (size << up >> down) & ((1 << mantissa_bits) - 1)
-    return (up << 16 | octave << mantissa_bits | mantissa).astype(np.uint32)
+    packed: npt.NDArray[np.int64] = up << 16 | octave << mantissa_bits | mantissa
+    return packed.astype(np.uint32)
 
 
 @inlined
-def bin_of(item: Any, step: int, layout: Any) -> Any:
+def bin_of(item: Any, step: Any, layout: Any) -> Any:
     """Return an item's bin, saturated, and whether the item must escape."""
     mantissa_bits, exponent_mask, sign_shift = layout
     mask = (1 << mantissa_bits) - 1
@@ -48,9 +58,10 @@ def bin_of(item: Any, step: int, layout: Any) -> Any:
     mantissa = (item & mask) | (mask + 1)
     up = exponent - step
     octaves = -1 - up
-    size, escapes = 0, exponent == 0 or exponent == exponent_mask or octaves > MAX_OCTAVES
-    if exponent == exponent_mask or up > 12:
-        size, escapes = MAX_BIN + 1, True
+    is_finite = exponent != exponent_mask
+    size, escapes = 0, exponent == 0 or not is_finite or octaves > MAX_OCTAVES
+    if not is_finite or up > 12:
+        size = MAX_BIN + 1
     elif up >= mantissa_bits:
         size = mantissa << (up - mantissa_bits)
     elif up >= 0:
@@ -61,7 +72,7 @@ def bin_of(item: Any, step: int, layout: Any) -> Any:
 
 
 @inlined
-def rest_of(item: Any, step: int, layout: Any) -> Any:
+def rest_of(item: Any, step: Any, layout: Any) -> Any:
     """Return what its bin leaves open of an item that does not escape, and in how many bits."""
     mantissa_bits, exponent_mask, _ = layout
     mask = (1 << mantissa_bits) - 1
@@ -82,7 +93,7 @@ def look(words: Any, position: Any) -> Any:
 
 
 @inlined
-def join_item(found: int, seen: Any, step: int, layout: Any, sizes: Any) -> Any:
+def join_item(found: Any, seen: Any, step: Any, layout: Any, sizes: Any) -> Any:
     """Return the item of a bin and the bits that follow, and how many of them are its rest."""
     mantissa_bits, exponent_mask, sign_shift = layout
     sign = (found >> 63) & 1

@@ -1,7 +1,7 @@
 """Interleaved rANS over the tokens of a channel: lane = token mod 32, any table for any token.
 
-Inlined into the kernels that decode and encode a chunk (``docs/format.md`` §7). Indices are unsigned:
-numba tests signed ones for wrap-around, which cost 6.0 ns a symbol instead of 2.1.
+Inlined into the kernels that decode and encode a chunk (``docs/format.md`` §7). Indices are
+unsigned: numba tests signed ones for wrap-around, which cost 6.0 ns a symbol instead of 2.1.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def _pop_four(lanes: Any, first: Any, which: Any, tables: Any, symbols: Any) -> 
 def pop_channel(lanes: Any, which: Any, tables: Any, symbols: Any) -> None:
     """Decode a channel's symbols uint8 [T], each with the table ``which`` [T].
 
-    ``tables``: sums of frequencies before each symbol uint16 [n, 66], flat, which end with 4096 and
-    65535, and the symbol that every 64th slot means uint8 [n, 64], flat. (Slots looked up one by one
-    take 16 kB a table: 60 ns a symbol where a channel has eight tables, against 5 for the search.)
+    ``tables``: sums of frequencies before each symbol uint16 [n, 66], flat, which end with 4096
+    and 65535, and the symbol that every 64th slot means uint8 [n, 64], flat. (Slots looked up one
+    by one take 16 kB a table: 60 ns a symbol where a channel has eight, against 5 for the search.)
 
     ``lanes``: states uint64 [N], places uint64 [N] of their next words, words uint16.
     """

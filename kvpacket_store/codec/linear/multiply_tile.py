@@ -103,7 +103,7 @@ def _emit(builder: Any, pointers: Any, num_pairs: Any) -> Any:
     return grown
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic  # type: ignore[untyped-decorator]
 def multiply_tile(
     typing_context: Any,
     weights: Any,

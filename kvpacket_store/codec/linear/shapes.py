@@ -1,4 +1,4 @@
-"""How many of what a codec pack has, and where: one place for the arithmetic of level ``linear``."""
+"""How many of what a codec pack has, and where: the arithmetic of level ``linear``."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ class PackShape(NamedTuple):
         """Raise ValueError for sizes of nothing or beyond reason."""
         if min(self) < 0 or min(self[:3]) < 1 or max(self) > 1 << 16:
             raise ValueError(f"shape {tuple(self)}")
-        if self.layers * self.channels * self.channels > MAX_WEIGHTS or self.num_weights > MAX_WEIGHTS:
+        if (
+            self.layers * self.channels * self.channels > MAX_WEIGHTS
+            or self.num_weights > MAX_WEIGHTS
+        ):
             raise ValueError(f"shape {tuple(self)} has over {MAX_WEIGHTS} weights")
 
 

@@ -3,15 +3,12 @@ import dataclasses
 import pytest
 
 from kvpacket_store import errors
+from kvpacket_store.codec.chunk_order import Chunk, block_tokens, chunks_of, num_blocks
 from kvpacket_store.codec.frame import (
     MAX_LAYERS,
-    Chunk,
     ChunkEntry,
     Encoding,
     Frame,
-    block_tokens,
-    chunks_of,
-    num_blocks,
     pack_head,
     parse_head,
 )
