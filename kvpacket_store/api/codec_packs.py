@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from kvpacket_store.codec.packs import installed_packs
 from kvpacket_store.durable import sync
 from kvpacket_store.errors import CodecError, CorruptRecordError, LevelUnavailableError, UsageError
 from kvpacket_store.store.disk_use import PACKS_FOLDER
+from kvpacket_store.store.failures import as_store_error
 
 if TYPE_CHECKING:
     from kvpacket_store.codec.linear.pack import CodecPack
@@ -59,7 +61,20 @@ class CodecPacks:
         return None
 
     def keep(self, pack: CodecPack) -> None:
-        """Put a pack into the folder: synced before it has its name, and whole or not at all."""
+        """Put a pack into the folder: synced before it has its name, and whole or not at all.
+
+        Raises
+        ------
+        StoreError, StoreFullError
+            It cannot be written there.
+        """
+        try:
+            self._keep(pack)
+        except OSError as error:
+            raise as_store_error(error, self.folder.parent) from error
+        self._known[pack.digest] = pack
+
+    def _keep(self, pack: CodecPack) -> None:
         path = self._path(pack.digest)
         self.folder.mkdir(exist_ok=True)
         if self.problem(pack.digest) is None:
@@ -74,14 +89,14 @@ class CodecPacks:
                 scratch.unlink(missing_ok=True)
         for folder in (self.folder, self.folder.parent):
             sync(folder)
-        self._known[pack.digest] = pack
 
     def kept(self) -> Iterator[CodecPack]:
         """Yield the packs of the folder, the newest first; damaged files are passed over."""
         found = [(-path.stat().st_mtime_ns, path.stem) for path in self.folder.glob(f"*{_SUFFIX}")]
         for _, digest in sorted(found):
-            if self.problem(digest) is None:
-                yield self.find(digest)
+            with contextlib.suppress(CodecError):
+                self._known[digest] = self._read(digest)
+                yield self._known[digest]
 
     def _load(self, digest: str) -> CodecPack:
         try:

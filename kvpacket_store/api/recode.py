@@ -14,7 +14,6 @@ from kvpacket_store.codec import info
 from kvpacket_store.errors import CapReachedError, CodecError, NotFoundError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import Damage, PacketRecord, StoredPacket
-from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.types import Report
 
 if TYPE_CHECKING:
@@ -108,10 +107,7 @@ def _keep(store: Store, pack: CodecPack) -> None:
                 f"store {store.path}: its byte cap leaves no room for the codec pack of "
                 f"{pack_bytes} bytes; nothing has changed. Delete documents and compact the store"
             )
-    try:
-        store.codec_packs.keep(pack)
-    except OSError as error:
-        raise as_store_error(error, store.path) from error
+    store.codec_packs.keep(pack)
 
 
 def _packet_keys(store: Store) -> Iterator[tuple[str, str]]:

@@ -48,9 +48,10 @@ def encode_packet(
     store: Catalogue, k: BitArray, v: BitArray, *, layers: int | None = None
 ) -> tuple[bytes, bytes | None]:
     """Return record and enhancement as the store encodes now; None where it has one layer."""
-    level, pack = store.meta.codec, store.codec_pack
-    if (layers or store.meta.layers) == 1:
-        return encode(k, v, kv_dtype=store.kv_dtype, level=level, pack=pack), None
+    meta = store.meta  # once: another thread may change the level meanwhile
+    pack = None if meta.codec_pack is None else store.codec_packs.find(meta.codec_pack)
+    if (layers or meta.layers) == 1:
+        return encode(k, v, kv_dtype=store.kv_dtype, level=meta.codec, pack=pack), None
     return encode_layers(k, v, kv_dtype=store.kv_dtype, pack=pack)
 
 

@@ -11,7 +11,7 @@ from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.recode import recode
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_pack
-from kvpacket_store.errors import CodecError, LevelUnavailableError, UsageError
+from kvpacket_store.errors import CodecError, LevelUnavailableError, StoreError, UsageError
 from kvpacket_store.store import PacketStore
 from kvpacket_store.store.synthetic import make_meta
 from kvpacket_store.types import Document
@@ -161,6 +161,12 @@ def test_a_bundle_of_a_pack_that_is_not_here_says_so_by_document(after, new_stor
     report = other.import_bundle(tmp_path / "b.kvpb")
     assert (report.added, report.errors) == (2, [])
     assert other.verify(deep=True, recompute=2).damaged == []
+
+
+def test_a_pack_that_cannot_be_kept_is_an_error_of_the_store(tmp_path, pack):
+    (tmp_path / "codec-packs").write_text("in its place")
+    with pytest.raises(StoreError):
+        CodecPacks(tmp_path).keep(pack)
 
 
 @pytest.mark.parametrize("digest", ["", "../" * 3 + "secret", "a" * 63, "A" * 64, "/etc/passwd"])
