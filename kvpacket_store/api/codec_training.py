@@ -18,7 +18,6 @@ from kvpacket_store.api.codec_samples import (
 from kvpacket_store.codec import BASE_STEPS, encode, encode_layers
 from kvpacket_store.durable import sync
 from kvpacket_store.errors import CapReachedError, ReadOnlyError, UsageError
-from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.types import Report
 
 if TYPE_CHECKING:
@@ -216,10 +215,7 @@ def _keep(store: Store, pack: CodecPack) -> Path:
                 f"the codec pack takes {pack_bytes} bytes; store {store.path} has {used_bytes} of "
                 f"{cap_bytes}: delete documents and compact, or use a store with a larger cap"
             )
-    try:
-        store.codec_packs.keep(pack)
-    except OSError as error:
-        raise as_store_error(error, store.path) from error
+    store.codec_packs.keep(pack)
     return store.codec_packs.folder / f"{pack.digest}.kvc"
 
 
