@@ -11,6 +11,7 @@ import torch
 
 from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacket
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
+from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import SelectedDocument
 from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
@@ -68,8 +69,11 @@ class Assembler:
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(cache, timings)
         built = _Built(iter(plan.packet_starts))
-        for document in selected:
-            built.documents.append(self._place_document(namespace, document, cache, built, timings))
+        keys = [ref.packet_key for document in selected for ref in document.segments]
+        with self._loader.ahead(namespace, keys) as built.ahead:
+            for document in selected:
+                used = self._place_document(namespace, document, cache, built, timings)
+                built.documents.append(used)
         self._store.packets.touch(namespace, [loaded.packet_key for loaded in built.loaded])
         cache.set_length(plan.question_start)
         segment_tokens = sum(len(loaded.token_ids) for loaded in built.loaded)
@@ -165,16 +169,27 @@ class Assembler:
         used = []
         for ref in document.segments:
             raise_if_cancelled()
-            loaded = self._loader.body(namespace, ref.packet_key, document.id)
-            timings.load += loaded.load_ms
-            timings.decode += loaded.decode_ms
-            timings.prefill += loaded.prefill_ms
+            loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
             self._place_packet(cache, loaded, next(built.starts), timings)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
             loaded.forget()
             built.loaded.append(loaded)
         return UsedDocument(document.id, document.score, used)
+
+    def _load(
+        self, namespace: str, key: str, document_id: str, built: _Built, timings: Timings
+    ) -> LoadedBody:
+        """Return a body; what other threads did meanwhile is counted as the time waited for it."""
+        started = time.perf_counter()
+        loaded = self._loader.body(namespace, key, document_id, read=built.ahead.take())
+        elapsed = 1e3 * (time.perf_counter() - started)
+        worked = loaded.load_ms + loaded.decode_ms + loaded.prefill_ms
+        share = min(elapsed / worked, 1.0) if worked else 0.0
+        timings.load += share * loaded.load_ms
+        timings.decode += share * loaded.decode_ms
+        timings.prefill += share * loaded.prefill_ms
+        return loaded
 
     def _place_packet(
         self, cache: SlotCache, loaded: LoadedBody, start: int, timings: Timings
@@ -200,6 +215,8 @@ class Assembler:
 
 class _Built:
     """What grows while packets are placed."""
+
+    ahead: ReadAhead[str, LoadedBody | None]
 
     def __init__(self, starts: Iterator[int]) -> None:
         self.starts = starts

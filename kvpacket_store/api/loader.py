@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvpacket_store.api.loaded_body import LoadedBody
+from kvpacket_store.api.packet_tokens import packet_tokens
+from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import decode_packet, decode_packet_base, make_record
 from kvpacket_store.codec import info
 from kvpacket_store.errors import (
@@ -23,7 +25,7 @@ from kvpacket_store.memory import MemoryTier
 from kvpacket_store.packet import Packet, kv_digest, packet_key
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.store import PacketManifest, PacketRecord
-from kvpacket_store.types import Document, TokenIds
+from kvpacket_store.types import TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
@@ -36,30 +38,6 @@ _READS = 4  # a packet may be replaced between the reading of its manifest and o
 
 class _ReplacedError(Exception):
     """The record that was read is not the one that the manifest had named."""
-
-
-@dataclass(slots=True)
-class LoadedBody:
-    """A packet's body, how long it took, and why it had to be made again, if it had."""
-
-    packet_key: str
-    token_ids: TokenIds
-    _body: BodyKV | None
-    tier: str
-    load_ms: float = 0.0
-    decode_ms: float = 0.0
-    prefill_ms: float = 0.0
-    fallback_reason: str | None = None
-
-    @property
-    def body(self) -> BodyKV:
-        """K and V, until `forget`."""
-        assert self._body is not None  # noqa: S101 - a fault of ours, not of the input
-        return self._body
-
-    def forget(self) -> None:
-        """Let the arrays go once they are in slots."""
-        self._body = None
 
 
 class PacketLoader:
@@ -112,8 +90,27 @@ class PacketLoader:
         self._require_shape(key, k.shape, len(packet.manifest.token_ids))
         return BodyKV(k, v)
 
-    def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+    def ahead(self, namespace: str, keys: Sequence[str]) -> ReadAhead[str, LoadedBody | None]:
+        """Return what reads and decodes these packets on other threads, for `body`'s ``read``."""
+
+        def read(key: str) -> LoadedBody | None:
+            manifest = self._manifest(namespace, key)
+            held = _identity(namespace, manifest) in self._memory
+            return None if held else self._read(namespace, manifest, wants_same=False)
+
+        return ReadAhead(read, keys)
+
+    def body(
+        self, namespace: str, key: str, document_id: str, *, read: LoadedBody | None = None
+    ) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.
+
+        Parameters
+        ----------
+        namespace, key, document_id : str
+            Which packet, and of which document.
+        read : LoadedBody, optional
+            The packet as it was read ahead; used only if the store's manifest still means it.
 
         Raises
         ------
@@ -122,11 +119,13 @@ class PacketLoader:
         """
         for _ in range(_READS):
             with contextlib.suppress(_ReplacedError):
-                return self._body(namespace, key, document_id)
+                return self._body(namespace, key, document_id, read)
         reason = f"packet {key[:12]} was replaced again and again while it was read"
         return self._prefill_again(namespace, key, document_id, reason)
 
-    def _body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+    def _body(
+        self, namespace: str, key: str, document_id: str, read: LoadedBody | None
+    ) -> LoadedBody:
         started = time.perf_counter()
         try:
             manifest = self._manifest(namespace, key)
@@ -135,10 +134,12 @@ class PacketLoader:
         fresh: list[LoadedBody] = []
 
         def load() -> BodyKV:
-            fresh.append(self._read_or_prefill(namespace, manifest, document_id))
+            is_same = read is not None and read.kv_digest == manifest.kv_digest
+            loaded = read if is_same else None
+            fresh.append(loaded or self._read_or_prefill(namespace, manifest, document_id))
             return fresh[0].body
 
-        identity = (namespace, key, manifest.kv_digest, manifest.token_ids)
+        identity = _identity(namespace, manifest)
         body, _ = self._memory.get(identity, load)
         if fresh:
             fell_back = fresh[0].fallback_reason is not None
@@ -228,6 +229,7 @@ class PacketLoader:
             "disk",
             load_ms=1e3 * (read - started),
             decode_ms=1e3 * (decoded - read),
+            kv_digest=packet.manifest.kv_digest,
         )
 
     def _require_shape(self, key: str, shape: tuple[int, ...], segment_tokens: int) -> None:
@@ -247,30 +249,7 @@ class PacketLoader:
 
     def token_ids(self, namespace: str, key: str, document_id: str) -> TokenIds:
         """Return the packet's tokens from its manifest, else from the document's text."""
-        prefiller = self._store.prefiller
-        with contextlib.suppress(*_UNUSABLE):
-            token_ids = self._store.packets.get_manifest(namespace, key).token_ids
-            if prefiller.segment_key(token_ids) == key:
-                return token_ids
-        manifest = self._store.packets.get_document(namespace, document_id)
-        if key not in manifest.packet_keys:
-            raise NotFoundError(
-                f"document {document_id!r} has changed and packet {key[:12]} is no longer its own"
-            )
-        text = self._store.packets.document_text(namespace, document_id)
-        segments = self._store.segments(Document(document_id, text, manifest.metadata))
-        for segment in segments:
-            if prefiller.segment_key(segment.token_ids) == key:
-                return segment.token_ids
-        # another recipe or format gives the tokens another key; where they lie stays the same
-        spans = {(r.start_char, r.end_char, r.tokens) for r in manifest.segments_of(key)}
-        for segment in segments:
-            if (segment.start_char, segment.end_char, len(segment.token_ids)) in spans:
-                return segment.token_ids
-        raise StoreCorruptError(
-            f"packet {key[:12]} of document {document_id!r} cannot be read, and the document's "
-            "text does not give it; ingest the document again"
-        )
+        return packet_tokens(self._store, namespace, key, document_id)
 
     def _repair(self, namespace: str, key: str, token_ids: TokenIds, body: BodyKV) -> None:
         """Put the packet back; an answer does not depend on whether that works."""
@@ -294,3 +273,8 @@ class PacketLoader:
                 self._store.packets.put_shared(shared)
         self._shared[key, token_ids] = body
         return body
+
+
+def _identity(namespace: str, manifest: PacketManifest) -> tuple[str, str, str, TokenIds]:
+    """Return what a body is known by in memory: its key, and the K, V and tokens meant now."""
+    return namespace, manifest.packet_key, manifest.kv_digest, manifest.token_ids

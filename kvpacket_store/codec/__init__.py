@@ -4,10 +4,11 @@ In come K and V as bit patterns ``[L, H, T, D]``, out comes one record, and back
 models, stores or floating point: equal arrays are equal bits.
 """
 
-from .decoder import DEFAULT_MAX_BYTES, decode, decode_into
+from .decoder import decode, decode_into
 from .encoder import encode
 from .layered_decoder import decode_base, decode_layers
 from .layered_encoder import BASE_STEPS, Layers, encode_layers
+from .limits import DEFAULT_MAX_BYTES
 from .record_info import RecordInfo, info
 
 __all__ = [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -15,8 +18,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def compiled(function: _Function) -> _Function:
     """Compile on first call, without the GIL; keep the code beside the source or in a user's cache.
 
-    numba notices a change of the file that a function is in, not of others that it calls into: what
-    calls each other stands in one file.
+    numba notices a change of the file that a function is in, not of others that it calls into:
+    under which name code is kept depends on all files of the function's folder.
     """
     return _cached(function, {})
 
@@ -32,10 +35,20 @@ def inlined(function: _Function) -> _Function:
 
 
 def _cached(function: _Function, options: dict[str, Any]) -> _Function:
+    name = f"{function.__qualname__}_{_sources_digest(Path(function.__code__.co_filename).parent)}"
+    function.__qualname__ = name
     try:
         return _jit(function, {**options, "cache": True})
     except RuntimeError:  # neither folder can be written: compile anew in every process
         return _jit(function, options)
+
+
+@cache
+def _sources_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _jit(function: _Function, options: dict[str, Any]) -> _Function:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvpacket_store.errors import CorruptRecordError, UsageError
+from kvpacket_store.errors import UsageError
 from kvpacket_store.types import BitArray
 
 from .checksum import Bytes
@@ -14,11 +14,10 @@ from .chunk_order import Chunk, block_tokens, chunks_of
 from .chunks import load_chunk
 from .frame import Frame, parse_head
 from .layered_decoder import decode_whole
+from .limits import DEFAULT_MAX_BYTES, require_allowed, view_of
 from .workers import for_each
 
-__all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk", "view_of"]
-
-DEFAULT_MAX_BYTES = 8 << 30
+__all__ = ["DEFAULT_MAX_BYTES", "decode", "decode_into", "read_chunk"]
 
 
 def decode(
@@ -62,11 +61,7 @@ def decode(
     """
     view = view_of(record)
     frame = parse_head(view)
-    if frame.raw_bytes > max_bytes:
-        raise CorruptRecordError(
-            f"record declares {frame.raw_bytes} bytes of K and V, over max_bytes={max_bytes}; "
-            "pass a higher max_bytes if that is right"
-        )
+    require_allowed(frame, max_bytes)
     if frame.level == "linear":
         return decode_whole(view, frame, packs)
     # together they are large enough for huge pages: first touches cost a third of decoding else
@@ -105,14 +100,6 @@ def decode_into(
         k_out[...], v_out[...] = decode_whole(view, frame, packs)
     else:
         _read_chunks(view, frame, (k_out, v_out))
-
-
-def view_of(record: Bytes) -> memoryview:
-    """Return ``record`` as a flat view of bytes."""
-    try:
-        return memoryview(record).cast("B")
-    except TypeError:
-        raise UsageError("a record must be contiguous bytes; pass bytes or a memoryview") from None
 
 
 def read_chunk(record: memoryview, frame: Frame, chunk: Chunk, out: BitArray) -> None:

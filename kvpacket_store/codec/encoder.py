@@ -10,9 +10,10 @@ from kvpacket_store.types import BitArray, KVDtype
 from .arrays import require_kv_dtype, require_pair
 from .chunk_order import Chunk, block_tokens, chunks_of
 from .chunks import StoredChunk
-from .decoder import DEFAULT_MAX_BYTES, read_chunk
+from .decoder import read_chunk
 from .frame import Frame, pack_head, parse_head
 from .layered_encoder import encode_whole
+from .limits import DEFAULT_MAX_BYTES
 from .registry import require_level
 from .scratch import scratch
 from .workers import for_each

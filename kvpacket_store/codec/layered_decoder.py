@@ -14,6 +14,7 @@ from .checksum import Bytes, checksum
 from .chunk_order import Chunk, block_tokens, num_blocks
 from .chunks import load_chunk
 from .frame import ChunkEntry, Encoding, Frame, parse_head
+from .limits import DEFAULT_MAX_BYTES, require_allowed, view_of
 from .pack_section import Part
 from .packs import find_pack
 from .workers import for_each
@@ -26,7 +27,11 @@ __all__ = ["decode_base", "decode_layers", "decode_whole"]
 
 
 def decode_layers(
-    base: Bytes, enhancement: Bytes, *, packs: Sequence[object] | None = None
+    base: Bytes,
+    enhancement: Bytes,
+    *,
+    packs: Sequence[object] | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> tuple[BitArray, BitArray]:
     """Return the K and V that were encoded.
 
@@ -36,6 +41,8 @@ def decode_layers(
         Two records of one packet.
     packs : sequence of CodecPack, optional
         Where to look for the pack; the installed ones unless given.
+    max_bytes : int
+        Refuse records whose K and V together are larger than this, before allocating them.
 
     Raises
     ------
@@ -47,22 +54,26 @@ def decode_layers(
     UsageError
         These records are not a base and an enhancement.
     """
-    views = memoryview(base).cast("B"), memoryview(enhancement).cast("B")
+    views = view_of(base), view_of(enhancement)
     frames = parse_head(views[0]), parse_head(views[1])
     for frame, part in zip(frames, (Part.BASE, Part.ENHANCEMENT), strict=True):
         _require_part(frame, part)
     _require_twins(*frames)
+    require_allowed(frames[0], max_bytes)
     return _decode(views, frames, packs)
 
 
-def decode_base(base: Bytes, *, packs: Sequence[object] | None = None) -> tuple[BitArray, BitArray]:
+def decode_base(
+    base: Bytes, *, packs: Sequence[object] | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+) -> tuple[BitArray, BitArray]:
     """Return K and V as the base alone gives them: near the exact ones, the same everywhere.
 
     Arguments and errors are those of :func:`decode_layers`.
     """
-    view = memoryview(base).cast("B")
+    view = view_of(base)
     frame = parse_head(view)
     _require_part(frame, Part.BASE)
+    require_allowed(frame, max_bytes)
     return _decode((view,), (frame,), packs)
 
 

@@ -20,6 +20,7 @@ from .checksum import checksum
 from .chunk_order import Chunk, block_tokens, chunks_of, num_blocks
 from .chunks import StoredChunk, store_raw
 from .frame import ChunkEntry, Encoding, Frame, pack_head
+from .limits import DEFAULT_MAX_BYTES
 from .pack_section import PackSection, Part
 from .workers import for_each
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["BASE_STEPS", "Layers", "encode_layers", "encode_whole"]
 
 BASE_STEPS: Mapping[str, int] = {"sigma/8": 1, "sigma/4": 2, "sigma/2": 3}
-_MAX_BYTES = 8 << 30
 _NO_CHUNK = StoredChunk(b"", ChunkEntry(0, 0, Encoding.NOTHING, checksum(b""), checksum(b"")))
 
 
@@ -96,7 +96,7 @@ def _prepared(
         )
     if not isinstance(pack, CodecPack):
         raise UsageError(f"pack is a {type(pack).__name__}; pass a CodecPack")
-    require_pair(k, v, kv_dtype, _MAX_BYTES)
+    require_pair(k, v, kv_dtype, DEFAULT_MAX_BYTES)
     if not pack.fits(kv_dtype, k.shape):
         raise UsageError(
             f"the codec pack is for {pack.kv_dtype.value} {tuple(pack.shape[:3])} (layers, kv "

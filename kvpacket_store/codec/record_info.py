@@ -8,8 +8,8 @@ from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes
 from .chunk_order import chunks_of
-from .decoder import view_of
 from .frame import parse_head
+from .limits import view_of
 
 __all__ = ["RecordInfo", "info"]
 
