@@ -146,12 +146,26 @@ def _check(
         raise UsageError(f"tokens is {tokens}; a codec pack needs {_FEWEST_TOKENS} at least")
     if back not in (1, 2, 3):
         raise UsageError(f"back is {back}; predictions look back 1, 2 or 3 layers")
+    _require_possible(store, back)
     if corpus is not None and not Path(corpus).exists():
         raise UsageError(f"there is no {str(corpus)!r}; name a text, a folder or JSONL")
     if out is not None and not Path(out).absolute().parent.is_dir():
         raise UsageError(f"{str(out)!r} cannot be written: there is no such folder")
     if namespace is not None:
         store.require_namespace(namespace)
+
+
+def _require_possible(store: Store, back: int) -> None:
+    from kvpacket_store.codec.linear.shapes import PackShape
+
+    layout = store.layout
+    try:
+        PackShape(layout.num_layers, layout.num_kv_heads, layout.head_dim, back).require_possible()
+    except ValueError as error:
+        raise UsageError(
+            f"a codec pack of this model would be too large ({error}); let predictions look back "
+            "fewer layers, or use level 'fast'"
+        ) from error
 
 
 def _gather(found: Iterator[Sample], tokens: int, progress: Progress) -> list[Sample]:

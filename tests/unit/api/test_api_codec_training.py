@@ -151,6 +151,12 @@ def test_one_packet_is_too_few(new_store):
         train_codec_pack(store, tokens=600)
 
 
+def test_a_model_too_wide_for_a_pack_is_refused(new_store, monkeypatch):
+    monkeypatch.setattr("kvpacket_store.codec.linear.shapes.MAX_WEIGHTS", 1000)
+    with pytest.raises(UsageError, match="look back fewer layers"):
+        train_codec_pack(new_store())
+
+
 def test_the_cap_holds(new_store, monkeypatch):
     store = new_store(max_bytes=2 << 20)
     store.ingest(documents(2))
