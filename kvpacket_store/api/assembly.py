@@ -182,7 +182,7 @@ class Assembler:
     ) -> LoadedBody:
         """Return a body; what other threads did meanwhile is counted as the time waited for it."""
         started = time.perf_counter()
-        loaded = self._loader.body(namespace, key, document_id, read=built.ahead.take())
+        loaded = built.ahead.take() or self._loader.body(namespace, key, document_id)
         elapsed = 1e3 * (time.perf_counter() - started)
         worked = loaded.load_ms + loaded.decode_ms + loaded.prefill_ms
         share = min(elapsed / worked, 1.0) if worked else 0.0
@@ -216,7 +216,7 @@ class Assembler:
 class _Built:
     """What grows while packets are placed."""
 
-    ahead: ReadAhead[str, LoadedBody | None]
+    ahead: ReadAhead[str, LoadedBody]
 
     def __init__(self, starts: Iterator[int]) -> None:
         self.starts = starts

@@ -22,7 +22,6 @@ class LoadedBody:
     decode_ms: float = 0.0
     prefill_ms: float = 0.0
     fallback_reason: str | None = None
-    kv_digest: str | None = None
 
     @property
     def body(self) -> BodyKV:

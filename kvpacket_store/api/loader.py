@@ -90,56 +90,53 @@ class PacketLoader:
         self._require_shape(key, k.shape, len(packet.manifest.token_ids))
         return BodyKV(k, v)
 
-    def ahead(self, namespace: str, keys: Sequence[str]) -> ReadAhead[str, LoadedBody | None]:
-        """Return what reads and decodes these packets on other threads, for `body`'s ``read``."""
+    def ahead(self, namespace: str, keys: Sequence[str]) -> ReadAhead[str, LoadedBody]:
+        """Return what reads and decodes these packets on other threads; it prefills none.
 
-        def read(key: str) -> LoadedBody | None:
-            manifest = self._manifest(namespace, key)
-            held = _identity(namespace, manifest) in self._memory
-            return None if held else self._read(namespace, manifest, wants_same=False)
+        A forward stays with the thread that asked: on another one it may give other bits.
+        """
 
-        return ReadAhead(read, keys)
+        def refuse(reason: str) -> LoadedBody:
+            raise CodecError(reason)
 
-    def body(
-        self, namespace: str, key: str, document_id: str, *, read: LoadedBody | None = None
-    ) -> LoadedBody:
+        return ReadAhead(lambda key: self._body(namespace, key, refuse), keys)
+
+    def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.
-
-        Parameters
-        ----------
-        namespace, key, document_id : str
-            Which packet, and of which document.
-        read : LoadedBody, optional
-            The packet as it was read ahead; used only if the store's manifest still means it.
 
         Raises
         ------
         StoreCorruptError
             Neither the record nor its token ids nor the document's text can be read.
         """
+
+        def prefill(reason: str) -> LoadedBody:
+            return self._prefill_again(namespace, key, document_id, reason)
+
+        return self._body(namespace, key, prefill)
+
+    def _body(self, namespace: str, key: str, recover: Callable[[str], LoadedBody]) -> LoadedBody:
         for _ in range(_READS):
             with contextlib.suppress(_ReplacedError):
-                return self._body(namespace, key, document_id, read)
-        reason = f"packet {key[:12]} was replaced again and again while it was read"
-        return self._prefill_again(namespace, key, document_id, reason)
+                return self._find(namespace, key, recover)
+        return recover(f"packet {key[:12]} was replaced again and again while it was read")
 
-    def _body(
-        self, namespace: str, key: str, document_id: str, read: LoadedBody | None
-    ) -> LoadedBody:
+    def _find(self, namespace: str, key: str, recover: Callable[[str], LoadedBody]) -> LoadedBody:
         started = time.perf_counter()
         try:
             manifest = self._manifest(namespace, key)
         except _UNUSABLE as error:
-            return self._prefill_again(namespace, key, document_id, str(error))
+            return recover(str(error))
         fresh: list[LoadedBody] = []
 
         def load() -> BodyKV:
-            is_same = read is not None and read.kv_digest == manifest.kv_digest
-            loaded = read if is_same else None
-            fresh.append(loaded or self._read_or_prefill(namespace, manifest, document_id))
+            try:
+                fresh.append(self._read(namespace, manifest))
+            except _UNUSABLE as error:
+                fresh.append(recover(str(error)))
             return fresh[0].body
 
-        identity = _identity(namespace, manifest)
+        identity = (namespace, key, manifest.kv_digest, manifest.token_ids)
         body, _ = self._memory.get(identity, load)
         if fresh:
             fell_back = fresh[0].fallback_reason is not None
@@ -202,14 +199,6 @@ class PacketLoader:
                 f"packet {key[:12]} was made from other tokens, another model or another adapter"
             )
 
-    def _read_or_prefill(
-        self, namespace: str, manifest: PacketManifest, document_id: str
-    ) -> LoadedBody:
-        try:
-            return self._read(namespace, manifest)
-        except _UNUSABLE as error:
-            return self._prefill_again(namespace, manifest.packet_key, document_id, str(error))
-
     def _read(
         self, namespace: str, manifest: PacketManifest, *, wants_same: bool = True
     ) -> LoadedBody:
@@ -229,7 +218,6 @@ class PacketLoader:
             "disk",
             load_ms=1e3 * (read - started),
             decode_ms=1e3 * (decoded - read),
-            kv_digest=packet.manifest.kv_digest,
         )
 
     def _require_shape(self, key: str, shape: tuple[int, ...], segment_tokens: int) -> None:
@@ -273,8 +261,3 @@ class PacketLoader:
                 self._store.packets.put_shared(shared)
         self._shared[key, token_ids] = body
         return body
-
-
-def _identity(namespace: str, manifest: PacketManifest) -> tuple[str, str, str, TokenIds]:
-    """Return what a body is known by in memory: its key, and the K, V and tokens meant now."""
-    return namespace, manifest.packet_key, manifest.kv_digest, manifest.token_ids

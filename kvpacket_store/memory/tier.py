@@ -102,11 +102,6 @@ class MemoryTier(Generic[V]):
                 return running.value, True
         return self._run(key, mine, load), False
 
-    def __contains__(self, key: Hashable) -> bool:
-        """Say whether a value is in memory now; this is no use of it."""
-        with self._lock:
-            return key in self._values
-
     def forget(self, key: Hashable) -> None:
         """Let one value go; nothing happens where it is not there."""
         with self._lock:
