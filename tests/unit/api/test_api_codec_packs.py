@@ -11,7 +11,13 @@ from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.recode import recode
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_pack
-from kvpacket_store.errors import CodecError, LevelUnavailableError, StoreError, UsageError
+from kvpacket_store.errors import (
+    CodecError,
+    LevelUnavailableError,
+    ModelError,
+    StoreError,
+    UsageError,
+)
 from kvpacket_store.store import PacketStore
 from kvpacket_store.store.synthetic import make_meta
 from kvpacket_store.types import Document
@@ -84,9 +90,20 @@ def shipped(monkeypatch, pack):
     monkeypatch.setattr("kvpacket_store.api.codec_packs.installed_packs", lambda: (OTHER, pack))
 
 
-def found_by_doctor(store):
-    [check] = [check for check in examine(store.path) if check.name == "codec pack"]
-    return check
+@pytest.fixture
+def found_by_doctor(monkeypatch, word_embedder):
+    """A function: store → the check of its codec pack; the model is none that could be loaded."""
+
+    def no_model(name):
+        raise ModelError("not here")
+
+    def find(store):
+        [check] = [check for check in examine(store.path) if check.name == "codec pack"]
+        return check
+
+    monkeypatch.setattr("kvpacket_store.models.load_model", no_model)
+    monkeypatch.setattr("kvpacket_store.retrieve.MiniLMEmbedder", lambda: word_embedder)
+    return find
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -106,7 +123,7 @@ def test_packets_of_a_lost_pack_are_prefilled_again(after, loss):
 
 
 @pytest.mark.parametrize("loss", [lose, spoil])
-def test_a_lost_pack_is_named_and_a_change_of_level_mends_all(after, loss):
+def test_a_lost_pack_is_named_and_a_change_of_level_mends_all(after, found_by_doctor, loss):
     store, expected = after(loss)
     check = found_by_doctor(store)
     assert (check.ok, check.level, check.exit_code) == (False, "error", 4)
@@ -128,7 +145,7 @@ def test_a_lost_pack_is_named_and_a_change_of_level_mends_all(after, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES[:-1])
-def test_the_shipped_pack_serves_and_is_put_back(after, shipped, pack, loss):
+def test_the_shipped_pack_serves_and_is_put_back(after, shipped, pack, found_by_doctor, loss):
     store, expected = after(loss)
     answer = Engine(store).generate(QUESTION, documents=["Rhine", "Elbe"], **LONG)
     assert (answer.token_ids, answer.fallbacks) == (expected, [])
@@ -140,7 +157,9 @@ def test_the_shipped_pack_serves_and_is_put_back(after, shipped, pack, loss):
     assert CodecPacks(store.path).problem(pack.digest) is None
 
 
-def test_the_pack_of_another_level_before_still_reads_its_packets(after, pack, monkeypatch):
+def test_the_pack_of_another_level_before_still_reads_its_packets(
+    after, pack, monkeypatch, found_by_doctor
+):
     store, expected = after(lambda file: None)
     monkeypatch.setattr("kvpacket_store.api.recode._packet_keys", lambda store: iter(()))
     recode(store, "fast")
