@@ -44,7 +44,9 @@ def write_group(rows: Any, out: Any, first: int) -> None:
                 line[column + np.uint64(j)] = rows[np.uint64(j), np.uint64(t)]
     else:
         for j in range(num_rows):
-            out[(first + j) // head_dim, :, (first + j) % head_dim] = rows[j]
+            part, column = out[(first + j) // head_dim], (first + j) % head_dim
+            for t in range(num_tokens):
+                part[t, column] = rows[j, t]
 
 
 @inlined
@@ -98,12 +100,14 @@ def read_items(symbols: Any, fine: Any, rest: Any, position: Any, numbers: Any, 
 
 
 @inlined
-def approximate(symbols: Any, rebuilt: Any, numbers: Any, items: Any) -> None:
-    """Give every item that did not escape the middle of its rebuilt bin."""
+def approximate(symbols: Any, rebuilt: Any, numbers: Any, escaped: Any, items: Any) -> None:
+    """Give every item the middle of its rebuilt bin; those that escaped are as they are."""
     step, layout, sizes = numbers
     for i in range(len(symbols)):
         t = np.uint64(i)
-        if symbols[t] != ESCAPE:
+        if symbols[t] == ESCAPE:
+            items[t] = escaped[t]
+        else:
             found = np.int64(min(max(rebuilt[t], np.int32(-4096)), np.int32(4095)))
             size = found ^ (found >> 63)
             half = (np.int64(1) << (np.int64(sizes[np.uint64(size)]) >> 16)) >> 1
@@ -161,8 +165,7 @@ def decode_chunk(
                 num_escaped = read_escapes(symbols, escaped, num_escaped, numbers, work)
             find_units(rebuilt, (centers[c], shifts[c]), units[j])
             if base_out.size:
-                rows[1, j] = items
-                approximate(symbols, rebuilt, (step, layout, sizes), rows[1, j])
+                approximate(symbols, rebuilt, (step, layout, sizes), items, rows[1, j])
             if exact_out.size:
                 if drop > 0:
                     choose_fine(predicted, coarse, drop, fine_tables[c], which)

@@ -28,8 +28,10 @@ __all__ = ["encode_lanes", "find_symbols"]
 
 
 @inlined
-def _find_bins(items: Any, step: Any, layout: Any, found: Any, escaping: Any) -> None:
+def _find_bins(head: Any, column: int, items: Any, numbers: Any, found: Any, escaping: Any) -> None:
+    step, layout = numbers
     for t in range(len(items)):
+        items[t] = head[t, column]
         size, escapes = bin_of(np.int64(items[t]), step, layout)
         found[t], escaping[t] = size, escapes
 
@@ -102,8 +104,7 @@ def find_symbols(
         for j in range(min(16, len(steps) - 16 * group)):
             c = 16 * group + j
             step, drop = np.int64(steps[c]), drops[c]
-            items[:] = chunk[c // head_dim, :, c % head_dim]
-            _find_bins(items, step, layout, found, escaping)
+            _find_bins(chunk[c // head_dim], c % head_dim, items, (step, layout), found, escaping)
             place(sums[j], (bases[c], multipliers[c], np.int64(downs[c])), predicted)
             choose_coarse(predicted, drop, coarse_tables[c], which[c])
             escapes = _write_coarse(found, predicted, drop, escaping, symbols[c])
