@@ -48,8 +48,8 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     Examples
     --------
-    >>> html_table(["codec", "bits"], [["fast", 10.254]])[-66:]
-    '<tr><td>fast</td><td>10.25</td></tr></tbody></table></div>'
+    >>> "<tr><td>fast</td><td>10.25</td></tr>" in html_table(["codec", "bits"], [["fast", 10.254]])
+    True
     """
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
