@@ -18,6 +18,7 @@ pytestmark = [
 
 MAP_BYTES = 1 << 20
 A, B, C = (make_record(name, size) for name, size in (("a", 300_000), ("b", 9000), ("c", 200_000)))
+LAYERED = make_record("a", 140_000, enhancement_bytes=150_000)
 ACTIONS = {
     "put": lambda store: store.put_documents("n", [make_write("new", [A, C])]),
     "upsert": lambda store: store.put_documents("n", [make_write("d", [B, C], version=1)]),
@@ -25,6 +26,7 @@ ACTIONS = {
     "delete": lambda store: store.delete_document("n", "d"),
     "stage": lambda store: store.stage_packets("n", {C.packet_key: C}),
     "replace": lambda store: store.replace_record("n", make_record("a", 150_000)),
+    "recode": lambda store: store.replace_record("n", LAYERED, is_use=False),
     "share": lambda store: store.put_shared(C),
     "pin": lambda store: store.pin_document("n", "e"),
 }
@@ -41,7 +43,7 @@ def state_of(store):
     documents, _ = store.list_documents("n")
     return (
         documents,
-        [(m, store.read_record("n", m.packet_key)) for m in store.iter_packets("n")],
+        [store.read_packet("n", m.packet_key) for m in store.iter_packets("n")],
         store.has_shared(C.packet_key),
         store.stats().live_bytes,
     )
