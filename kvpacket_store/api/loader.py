@@ -86,7 +86,7 @@ class PacketLoader:
         """
         packet = self._store.packets.read_base(namespace, key)
         self._require_own(packet.manifest)
-        k, v = decode_packet_base(self._store, packet.record)
+        k, v = decode_packet_base(self._store, packet)
         self._require_shape(key, k.shape, len(packet.manifest.token_ids))
         return BodyKV(k, v)
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvpacket_store.codec import decode, decode_base, decode_layers, encode, encode_layers, info
+from kvpacket_store.codec import (
+    decode,
+    decode_base,
+    decode_layers,
+    encode,
+    encode_layers,
+    named_pack,
+)
 from kvpacket_store.errors import CodecError, UsageError
 from kvpacket_store.packet import kv_digest
-from kvpacket_store.store import PacketRecord
+from kvpacket_store.store import PacketRecord, StoredPacket
 from kvpacket_store.types import BitArray, TokenIds
 
 if TYPE_CHECKING:
@@ -74,20 +81,20 @@ def decode_packet(
         raise CodecError(str(error)) from error
 
 
-def decode_packet_base(store: Catalogue, record: bytes) -> tuple[BitArray, BitArray]:
-    """Return K and V as a base gives them; of any other record the exact ones.
+def decode_packet_base(store: Catalogue, packet: StoredPacket) -> tuple[BitArray, BitArray]:
+    """Return K and V as a packet's base gives them; of one layer the exact ones.
 
     Errors as `decode_packet`.
     """
-    if info(record).part != "base":
-        return decode_packet(store, record)
+    if len(packet.manifest.layer_bytes) == 1:
+        return decode_packet(store, packet.record)
     try:
-        return decode_base(record, packs=_packs(store, record))
+        return decode_base(packet.record, packs=_packs(store, packet.record))
     except UsageError as error:
         raise CodecError(str(error)) from error
 
 
 def _packs(store: Catalogue, record: bytes) -> tuple[CodecPack, ...]:
     """Return the pack that a record names, loaded; none where it names none."""
-    digest = info(record).pack
+    digest = named_pack(record)
     return () if digest is None else (store.codec_packs.find(digest),)

@@ -9,7 +9,7 @@ from .encoder import encode
 from .layered_decoder import decode_base, decode_layers
 from .layered_encoder import BASE_STEPS, Layers, encode_layers
 from .limits import DEFAULT_MAX_BYTES
-from .record_info import RecordInfo, info
+from .record_info import RecordInfo, info, named_pack
 
 __all__ = [
     "BASE_STEPS",
@@ -23,4 +23,5 @@ __all__ = [
     "encode",
     "encode_layers",
     "info",
+    "named_pack",
 ]

@@ -8,10 +8,12 @@ from kvpacket_store.types import KVDtype
 
 from .checksum import Bytes
 from .chunk_order import chunks_of
-from .frame import parse_head
+from .frame import HEADER, LEVEL_CODES, parse_head
 from .limits import view_of
 
-__all__ = ["RecordInfo", "info"]
+__all__ = ["RecordInfo", "info", "named_pack"]
+
+_PACK = slice(HEADER.size, HEADER.size + 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,14 @@ def info(record: Bytes) -> RecordInfo:
         part=frame.section.part.name.lower() if frame.section else None,
         pack=frame.section.pack if frame.section else None,
     )
+
+
+def named_pack(record: Bytes) -> str | None:
+    """Return the digest of the codec pack that a record names; None of other levels.
+
+    A thousandth of what `info` takes, for nothing is checked: decoding does that.
+    """
+    view = view_of(record)
+    if len(view) < _PACK.stop or HEADER.unpack_from(view)[2] != LEVEL_CODES["linear"]:
+        return None
+    return bytes(view[_PACK]).hex()

@@ -8,7 +8,7 @@ import pytest
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine, Store
 from kvpacket_store.api.loader import PacketLoader
-from kvpacket_store.codec import decode, decode_base, info
+from kvpacket_store.codec import decode, decode_base, info, named_pack
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_pack
 from kvpacket_store.errors import (
@@ -110,7 +110,8 @@ def test_a_store_has_two_layers_unless_told_otherwise(linear):
         packet = store.packets.read_packet("default", key)
         assert info(packet.record).part == "base"
         assert info(packet.enhancement).part == "enhancement"
-        assert info(packet.record).pack == info(packet.enhancement).pack == store.codec_pack.digest
+        for record in (packet.record, packet.enhancement):
+            assert info(record).pack == named_pack(record) == store.codec_pack.digest
 
 
 def test_one_layer_is_one_record(linear):
@@ -119,6 +120,15 @@ def test_one_layer_is_one_record(linear):
         packet = store.packets.read_packet("default", key)
         assert packet.enhancement is None
         assert (info(packet.record).level, info(packet.record).part) == ("linear", "whole")
+        assert named_pack(packet.record) == store.codec_pack.digest
+        assert named_pack(packet.record[:71]) is None
+
+
+def test_other_levels_name_no_pack(new_store):
+    store = new_store()
+    store.ingest(DOCS[:1])
+    record = store.packets.read_record("default", store.show("rhine")["packets"][0]["packet_key"])
+    assert info(record).pack is named_pack(record) is None
 
 
 @pytest.mark.parametrize("layers", [1, 2])
