@@ -111,16 +111,16 @@ def test_each_packet_in_turn_fails_to_load_and_no_hole_is_decoded(store, monkeyp
 
 
 def test_an_allocation_that_fails_gives_no_partial_answer(store, monkeypatch):
-    engine, body = Engine(store), PacketLoader.body
+    engine, body = Engine(store), PacketLoader._body
     calls = []
 
-    def failing(self, namespace, key, document_id):
+    def failing(self, namespace, key, recover):
         calls.append(key)
         if len(calls) == 2:
             raise MemoryError
-        return body(self, namespace, key, document_id)
+        return body(self, namespace, key, recover)
 
-    monkeypatch.setattr(PacketLoader, "body", failing)
+    monkeypatch.setattr(PacketLoader, "_body", failing)
     with pytest.raises(MemoryError):
         engine.generate(QUESTION, documents=IDS, **LONG)
     assert engine.generate(QUESTION, documents=IDS, **LONG).token_ids == answer_without_store(

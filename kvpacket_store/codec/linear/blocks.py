@@ -42,7 +42,7 @@ def encode_block(
 ) -> Iterator[EncodedChunk]:
     """Yield the parts of every layer's K and V; ``chunks(layer, side)`` gives items [H, T, D]."""
     shape, kv_dtype = prepared.pack.shape, prepared.pack.kv_dtype
-    context: npt.NDArray[np.int16] | None = None
+    context: npt.NDArray[np.int8] | None = None
     for layer, side in itertools.product(range(shape.layers), range(2)):
         items = chunks(layer, side)
         if context is None:

@@ -43,10 +43,10 @@ class Place(NamedTuple):
     setting: int
 
 
-def new_context(prepared: Prepared, num_tokens: int) -> npt.NDArray[np.int16]:
+def new_context(prepared: Prepared, num_tokens: int) -> npt.NDArray[np.int8]:
     """Return context rows of all layers of one block of tokens, zeros: [tiles, pairs, 16, 2]."""
     shape = prepared.pack.shape
-    return np.zeros((-(-num_tokens // 16), shape.layers * shape.padded, 16, 2), np.int16)
+    return np.zeros((-(-num_tokens // 16), shape.layers * shape.padded, 16, 2), np.int8)
 
 
 class Symbols(NamedTuple):
@@ -65,7 +65,7 @@ def symbols_of(
     chunk: BitArray,
     prepared: Prepared,
     place: Place,
-    context: npt.NDArray[np.int16],
+    context: npt.NDArray[np.int8],
     kernels: Any = None,
 ) -> Symbols:
     """Return what is coded of a chunk [H, T, D] of 16-bit items; its context rows are written.
@@ -92,7 +92,7 @@ def encode_parts(
     chunk: BitArray,
     prepared: Prepared,
     place: Place,
-    context: npt.NDArray[np.int16],
+    context: npt.NDArray[np.int8],
     kernels: Any = None,
 ) -> tuple[bytes, bytes] | None:
     """Return base and rest of a chunk [H, T, D] of 16-bit items; None where lanes would overflow.
@@ -158,7 +158,7 @@ def decode_parts(
     parts: tuple[Bytes, Bytes | None],
     prepared: Prepared,
     place: Place,
-    context: npt.NDArray[np.int16],
+    context: npt.NDArray[np.int8],
     outs: tuple[BitArray, BitArray],
     kernels: Any = None,
 ) -> None:
@@ -207,7 +207,7 @@ def let_be_context(
     chunk: BitArray,
     prepared: Prepared,
     place: Place,
-    context: npt.NDArray[np.int16],
+    context: npt.NDArray[np.int8],
     kernels: Any = None,
 ) -> None:
     """Write the context rows of a chunk [H, T, D] that was stored without prediction."""

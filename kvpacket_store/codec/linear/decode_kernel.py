@@ -130,7 +130,7 @@ def decode_chunk(
         first fine table.
     model : tuple
         Matrices int16, starts int64 [groups], strides int64 [groups], tables, sizes uint32.
-    context : int16 [tiles, pairs, 16, 2]
+    context : int8 [tiles, pairs, 16, 2]
         Rows before this side are read, this side's are written.
     base, rest : tuple
         Lanes (states, places, words), then escaped items or 32-bit words of rest bits.
@@ -144,7 +144,7 @@ def decode_chunk(
     matrices, starts, strides, tables, sizes = model
     (lanes, escaped), (fine_lanes, bits) = base, rest
     sums = np.empty((16, 16 * context.shape[0]), np.int32)
-    units = np.zeros((16, 16 * context.shape[0]), np.int16)
+    units = np.zeros((16, 16 * context.shape[0]), np.int8)
     predicted, coarse, rebuilt = np.empty((3, num_tokens), np.int32)
     which, symbols = np.empty(num_tokens, np.uint64), np.empty(num_tokens, np.uint8)
     rows = np.empty((2, 16, num_tokens), np.uint16)
@@ -184,7 +184,7 @@ def let_be_context(geometry: Any, channels: Any, context: Any, chunk: Any) -> No
     layout, _, first_row = geometry
     steps, centers, shifts = channels[0], channels[1], channels[2]
     _, num_tokens, head_dim = chunk.shape
-    units = np.zeros((16, 16 * context.shape[0]), np.int16)
+    units = np.zeros((16, 16 * context.shape[0]), np.int8)
     found = np.empty(num_tokens, np.int32)
     for c in range(len(steps)):
         for t in range(num_tokens):

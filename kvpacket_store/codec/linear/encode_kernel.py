@@ -94,7 +94,7 @@ def find_symbols(
     symbols, which, fine_symbols, fine_which, escaped, words = coded
     _, num_tokens, head_dim = chunk.shape
     sums = np.empty((16, 16 * context.shape[0]), np.int32)
-    units = np.zeros((16, 16 * context.shape[0]), np.int16)
+    units = np.zeros((16, 16 * context.shape[0]), np.int8)
     predicted, found, coarse, rebuilt = np.empty((4, num_tokens), np.int32)
     escaping, items = np.empty(num_tokens, np.bool_), np.empty(num_tokens, chunk.dtype)
     num_escaped, position = 0, np.uint64(0)

@@ -20,8 +20,9 @@ TILE_ROWS = 4
 TILE_TOKENS = 16
 _WIDTH = 8  # 32-bit sums in one vector
 _VECTORS = TILE_TOKENS // _WIDTH
-_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _SUMS, _PAIRS = ir.VectorType(_I32, _WIDTH), ir.VectorType(_I16, 2 * _WIDTH)
+_BYTES = ir.VectorType(_I8, 2 * _WIDTH)
 
 
 def _has_pair_products() -> bool:
@@ -45,10 +46,10 @@ def _pair_products(builder: Any, left: Any, right: Any) -> Any:
     return builder.add(*products)
 
 
-def _load(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
+def _load(builder: Any, base: Any, offset: Any, kind: Any, align: int) -> Any:
     pointer = builder.bitcast(builder.gep(base, [offset]), kind.as_pointer())
     value = builder.load(pointer)
-    value.align = 2
+    value.align = align
     return value
 
 
@@ -65,14 +66,14 @@ def _step(builder: Any, pointers: Any, pair: Any, sums: Any) -> Any:
     weights, stride, context = pointers
     at = builder.mul(pair, ir.Constant(_I64, 2 * TILE_TOKENS))
     tokens = [
-        _load(builder, context, builder.add(at, ir.Constant(_I64, 2 * _WIDTH * v)), _PAIRS)
-        for v in range(_VECTORS)
+        builder.sext(_load(builder, context, builder.add(at, place), _BYTES, 1), _PAIRS)
+        for place in (ir.Constant(_I64, 2 * _WIDTH * v) for v in range(_VECTORS))
     ]
     grown = []
     for row in range(TILE_ROWS):
         start = builder.mul(stride, ir.Constant(_I64, row))
         offset = builder.add(start, builder.mul(pair, ir.Constant(_I64, 2)))
-        repeated = _repeat(builder, _load(builder, weights, offset, _I32))
+        repeated = _repeat(builder, _load(builder, weights, offset, _I32, 2))
         grown.append(
             [
                 builder.add(old, _pair_products(builder, vector, repeated))
@@ -115,7 +116,7 @@ def multiply_tile(
 ) -> Any:
     """Write 4 x 16 sums of products. Addresses are integers, strides are in items.
 
-    ``weights`` int16 [4, stride], of which 2 * num_pairs count; ``context`` int16
+    ``weights`` int16 [4, stride], of which 2 * num_pairs count; ``context`` int8
     [num_pairs, 16, 2]; ``sums`` int32 [4, sums_stride], of which 16 count. num_pairs >= 1.
     """
     del typing_context
@@ -126,7 +127,7 @@ def multiply_tile(
         pointers = (
             builder.inttoptr(weights_, _I16.as_pointer()),
             stride_,
-            builder.inttoptr(rows, _I16.as_pointer()),
+            builder.inttoptr(rows, _I8.as_pointer()),
         )
         found = _emit(builder, pointers, pairs)
         out = builder.inttoptr(sums_, _I32.as_pointer())

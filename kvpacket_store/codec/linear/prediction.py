@@ -35,7 +35,7 @@ def predict(matrix: Any, stride: int, context: Any, first_pair: int, sums: Any) 
     weights, rows = np.int64(matrix.ctypes.data), np.int64(context.ctypes.data)
     out, pitch = np.int64(sums.ctypes.data), np.int64(sums.shape[1])
     for tile in range(num_tiles):
-        at = rows + np.int64(64) * (tile * context.shape[1] + first_pair)
+        at = rows + np.int64(32) * (tile * context.shape[1] + first_pair)
         for row in range(0, 16, 4):
             multiply_tile(
                 weights + np.int64(2) * stride * row,
@@ -58,17 +58,17 @@ def place(sums: Any, channel: Any, predicted: Any) -> None:
 
 @inlined
 def find_units(found: Any, channel: Any, units: Any) -> None:
-    """Turn a channel's bins into context units int16 [T]."""
+    """Turn a channel's bins into context units int8 [T]."""
     center, down = channel
     half = (np.int32(1) << down) >> np.int32(1)
     for t in range(len(found)):
         value = (found[t] - center + half) >> down
-        units[t] = np.int16(min(max(value, np.int32(-127)), np.int32(127)))
+        units[t] = np.int8(min(max(value, np.int32(-127)), np.int32(127)))
 
 
 @inlined
 def write_context(units: Any, context: Any, first_row: int) -> None:
-    """Let a group's units int16 [16, 16 * tiles] be context for all that comes after it."""
+    """Let a group's units int8 [16, 16 * tiles] be context for all that comes after it."""
     flat, stride = context.reshape(-1), np.uint64(32 * context.shape[1])
     for pair in range(8):
         even, odd = units[2 * pair], units[2 * pair + 1]
