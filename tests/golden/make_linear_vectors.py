@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 import zstandard
+from record_surgery import changed, chunk_of, in_chunk, row_of, with_chunk
 
 from kvpacket_store.codec import decode_base, encode, encode_layers
 from kvpacket_store.codec.linear.shapes import PackShape
@@ -39,7 +40,7 @@ PACKS = {
 }
 STRANGE = [0, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 1, 0x807F, 0x0080, 0x7F7F]
 STEPS = ("sigma/8", "sigma/4", "sigma/2")
-SECTION, TABLE = 40, 112  # offsets; the table begins behind two settings a layer
+SECTION = 40  # where the pack section begins
 
 
 def pair(pack, num_tokens, seed, strange=0.01):
@@ -299,62 +300,6 @@ def bad_numbers(pack):
 def sealed(data, contents):
     compressed = zstandard.ZstdCompressor().compress(contents)
     return data[:10] + struct.pack("<I", len(contents)) + compressed
-
-
-def row_of(record, index):
-    (num_layers,) = struct.unpack_from("<I", record, 12)
-    return TABLE + 2 * num_layers + 24 * index
-
-
-def table_end(record):
-    return row_of(record, struct.unpack_from("<I", record, 28)[0])
-
-
-def span_of(record, index):
-    lengths = [struct.unpack_from("<I", record, row_of(record, i))[0] for i in range(index + 1)]
-    end = table_end(record) + 8 + sum(lengths)
-    return end - lengths[-1], end
-
-
-def chunk_of(record, index):
-    begin, end = span_of(record, index)
-    return record[begin:end]
-
-
-def changed(record, offset, *values, seal=True):
-    data = bytearray(record)
-    data[offset : offset + len(values)] = bytes(values)
-    return resealed(data) if seal else bytes(data)
-
-
-def resealed(data):
-    is_linear = data[10] == 2
-    (num_chunks,) = struct.unpack_from("<I", data, 28)
-    end = table_end(data) if is_linear else 40 + 24 * num_chunks
-    struct.pack_into("<Q", data, end, xxhash.xxh3_64_intdigest(bytes(data[:end])))
-    return bytes(data)
-
-
-def in_chunk(record, offset, fmt, *values):
-    body = bytearray(chunk_of(record, 0))
-    struct.pack_into(fmt, body, offset, *values)
-    return with_chunk(record, 0, bytes(body), encoding=3, items=None)
-
-
-def with_chunk(record, index, data, encoding, items=None):
-    """Put `data` in a chunk's place, and make lengths and the stored checksum right.
-
-    `items` is the checksum of the items, if it is to be another; a raw chunk's is the stored one.
-    """
-    begin, end = span_of(record, index)
-    out, row = bytearray(record), row_of(record, index)
-    out[begin:end] = data
-    stored = xxhash.xxh3_64_intdigest(data)
-    struct.pack_into("<IHBBQ", out, row, len(data), 0, 0, encoding, stored)
-    if items is not None or encoding == 0:
-        struct.pack_into("<Q", out, row + 16, stored if encoding == 0 else items)
-    struct.pack_into("<Q", out, 32, len(out))
-    return resealed(out)
 
 
 def main():
