@@ -99,13 +99,14 @@ def test_the_second_decoder_refuses_likewise(vector, packs):
         read_as_document(vector, packs)
 
 
-def test_the_second_decoder_is_independent_of_the_package():
-    tree = ast.parse((HERE / "spec_linear.py").read_text())
+@pytest.mark.parametrize("file", ["spec_linear.py", "spec_pack.py"])
+def test_the_second_decoder_is_independent_of_the_package(file):
+    tree = ast.parse((HERE / file).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
-    assert modules == {"hashlib", "importlib.util", "json", "pathlib", "typing"}
+    assert modules <= {"hashlib", "importlib.util", "json", "pathlib", "typing"}
 
 
 def test_all_encodings_are_among_the_vectors():
