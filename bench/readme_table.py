@@ -154,16 +154,70 @@ def _memory_tier(data: dict[str, Any]) -> str:
     )
 
 
+def _codec_name(row: dict[str, Any]) -> str:
+    if row["codec"] == "base":
+        return f"base alone, {row['base_step'].replace('sigma', 'σ')}"
+    if row["layers"] == 2:
+        return f"linear, two layers, {row['base_step'].replace('sigma', 'σ')}"
+    return str(row["codec"])
+
+
+def _codec(data: dict[str, Any]) -> str:
+    tokens = max(row["tokens"] for row in data["rows"])
+    chosen = [row for row in data["rows"] if row["tokens"] == tokens]
+    lines = []
+    for row in (row for row in chosen if row["cores"] == 1):
+        both = [
+            next(r for r in chosen if r["cores"] == cores and _codec_name(r) == _codec_name(row))
+            for cores in (1, 2)
+        ]
+        encode = " / ".join(f"{r['encode_mb_s']:.0f}" for r in both if r["encode_mb_s"])
+        decode = " / ".join(f"{r['decode_mb_s']:.0f}" for r in both)
+        lossless = "yes" if row["lossless"] else f"no ({row['snr_db']:.0f} dB)"
+        lines.append(
+            f"| {_codec_name(row)} | {row['bits_per_scalar']:.2f} | {encode} | {decode} "
+            f"| {lossless} |"
+        )
+    return (
+        f"\nCodecs on held-out packets of {tokens} tokens (`bench/codec.py`), raw MB/s with "
+        "one\nthread / two; ours check what they encode:\n\n"
+        "| codec | bits a scalar | encode | decode | lossless |\n|---|---|---|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+def _levels(data: dict[str, Any]) -> str:
+    lines = [
+        f"| {row['codec']}, {row['layers']} layer{'s' * (row['layers'] > 1)} | "
+        f"{row['stored_bytes'] / 1e6:.1f} MB | {row['first_token']:,.0f} ms "
+        f"({_range(row['spread'], 0)}) |"
+        for row in data["rows"]
+    ]
+    return (
+        f"\nThe same {data['tokens']:,} tokens at each level (`bench/levels.py`), packets read "
+        "from disk\nand decoded:\n\n"
+        "| level | stored | first token |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
+
+
+SECTIONS = {
+    "codec": _codec,
+    "levels": _levels,
+    "quality": _quality,
+    "memory_tier": _memory_tier,
+}
+
+
 def main() -> None:
     """Replace the section between the two marks."""
     found = {name: data for name in TABLES if (data := result(name)) is not None}
     machine = next(iter(found.values()))["machine"]
     rows = [line for name, data in found.items() for line in TABLES[name](data)]
     text = _head(machine) + "\n".join(rows) + "\n"
-    if (quality := result("quality")) is not None:
-        text += _quality(quality)
-    if (tier := result("memory_tier")) is not None:
-        text += _memory_tier(tier)
+    for name, section in SECTIONS.items():
+        if (data := result(name)) is not None:
+            text += section(data)
     readme = README.read_text()
     before, rest = readme.split(BEGIN)
     README.write_text(before + BEGIN + text + END + rest.split(END)[1])

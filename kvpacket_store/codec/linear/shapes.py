@@ -36,7 +36,7 @@ class PackShape(NamedTuple):
     --------
     >>> shape = PackShape(30, 3, 64, 2)
     >>> shape.channels, shape.rows(1, 1), shape.num_weights
-    (192, 576, 10653696)
+    (192, 576, 10524672)
     """
 
     layers: int

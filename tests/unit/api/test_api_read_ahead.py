@@ -15,8 +15,8 @@ def test_in_the_order_of_the_keys():
 
 
 def test_no_keys():
-    with ReadAhead(str, []):
-        pass
+    with ReadAhead(str, []) as ahead:
+        assert ahead.take() is None
 
 
 def test_what_cannot_be_read_is_none_and_the_rest_goes_on():

@@ -11,10 +11,16 @@ SHAPE = (2, 1, 3, 4)
 BITS = np.arange(24, dtype=np.uint16).reshape(SHAPE)
 
 
-@pytest.mark.parametrize("level", ["linear", "spec"])
-def test_levels_to_come_say_which_to_use_now(level):
-    with pytest.raises(errors.LevelUnavailableError, match=f"'{level}'.*'fast' now"):
-        encode(BITS, BITS, kv_dtype="bf16", level=level, pack=object())
+def test_a_level_to_come_says_which_to_use_now():
+    with pytest.raises(errors.LevelUnavailableError, match=r"'spec'.*'fast' now"):
+        encode(BITS, BITS, kv_dtype="bf16", level="spec", pack=object())
+
+
+def test_linear_wants_a_codec_pack():
+    with pytest.raises(errors.LevelUnavailableError, match=r"kvps codec train.*'fast'"):
+        encode(BITS, BITS, kv_dtype="bf16", level="linear")
+    with pytest.raises(errors.UsageError, match="pass a CodecPack"):
+        encode(BITS, BITS, kv_dtype="bf16", level="linear", pack=object())
 
 
 @pytest.mark.parametrize("level", ["Fast", "", None, "zstd"])
