@@ -58,7 +58,7 @@ class ReadAhead(Generic[_Key, _Value]):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def take(self) -> _Value | None:
-        """Return the next value, waiting for it; None where it could not be read or none is left."""
+        """Return the next value, waiting for it; None where it cannot be read or none is left."""
         self._start_one()
         return self._running.popleft().result() if self._running else None
 

@@ -261,19 +261,20 @@ def pack_contents() -> list[bytes]:
 
 
 def parse_linear_body(data: bytes) -> None:
-    """Decode a chunk whose base is the first half, and its rest the second."""
-    prepared, cut = prepare(small_pack()), len(data) // 2
+    """Decode a chunk whose base has as many bytes as the first four say."""
+    prepared, cut = prepare(small_pack()), 4 + int.from_bytes(data[:4], "little")
     outs = tuple(np.empty((2, 1, 40, 5), np.uint16))
-    decode_parts(
-        (data[:cut], data[cut:]), prepared, Place(0, 0, 2), new_context(prepared, 40), outs
-    )
+    parts = data[4:cut], data[cut:]
+    decode_parts(parts, prepared, Place(0, 0, 2), new_context(prepared, 40), outs)
 
 
 def linear_bodies() -> list[bytes]:
     prepared, chunk = prepare(small_pack()), make_items((1, 40, 5), "bf16", 1, 0.01)
-    parts = encode_parts(chunk, prepared, Place(0, 0, 2), new_context(prepared, 40))
-    half = max(map(len, parts or ()), default=0)
-    return [b"".join(part.ljust(half, b"\0") for part in parts or ())]
+    base, rest = encode_parts(chunk, prepared, Place(0, 0, 2), new_context(prepared, 40)) or (
+        b"",
+        b"",
+    )
+    return [struct.pack("<I", len(base)) + base + rest]
 
 
 TARGETS = {
