@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,27 +165,31 @@ def _codec_name(row: dict[str, Any]) -> str:
 
 def _codec(data: dict[str, Any]) -> str:
     tokens = max(row["tokens"] for row in data["rows"])
-    chosen = [row for row in data["rows"] if row["tokens"] == tokens]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in data["rows"]:
+        if row["tokens"] == tokens:
+            rows.setdefault(_codec_name(row), []).append(row)
     lines = []
-    for row in (row for row in chosen if row["cores"] == 1):
-        both = [
-            next(r for r in chosen if r["cores"] == cores and _codec_name(r) == _codec_name(row))
-            for cores in (1, 2)
-        ]
-        encode = " / ".join(f"{r['encode_mb_s']:.0f}" for r in both if r["encode_mb_s"])
-        decode = " / ".join(f"{r['decode_mb_s']:.0f}" for r in both)
-        lossless = "yes" if row["lossless"] else f"no ({row['snr_db']:.0f} dB)"
-        lines.append(
-            f"| {_codec_name(row)} | {row['bits_per_scalar']:.2f} | {encode} | {decode} "
-            f"| {lossless} |"
-        )
+    for name, found in rows.items():
+        bits = statistics.mean(row["bits_per_scalar"] for row in found)
+        encode, decode = (_by_cores(found, key) for key in ("encode_mb_s", "decode_mb_s"))
+        lossless = "yes" if found[0]["lossless"] else f"no ({found[0]['snr_db']:.0f} dB)"
+        lines.append(f"| {name} | {bits:.2f} | {encode} | {decode} | {lossless} |")
     return (
         f"\nCodecs on held-out packets of {tokens} tokens (`bench/codec.py`), raw MB/s with "
-        "one\nthread / two; ours check what they encode:\n\n"
+        "one\nthread / two (which share a core here); ours check what they encode:\n\n"
         "| codec | bits a scalar | encode | decode | lossless |\n|---|---|---|---|---|\n"
         + "\n".join(lines)
         + "\n"
     )
+
+
+def _by_cores(rows: list[dict[str, Any]], key: str) -> str:
+    speeds = [
+        [row[key] for row in rows if row["cores"] == cores and row[key] is not None]
+        for cores in (1, 2)
+    ]
+    return " / ".join(f"{statistics.median(found):.0f}" for found in speeds if found)
 
 
 def _levels(data: dict[str, Any]) -> str:
