@@ -177,7 +177,7 @@ def _codec(data: dict[str, Any]) -> str:
         lines.append(f"| {name} | {bits:.2f} | {encode} | {decode} | {lossless} |")
     return (
         f"\nCodecs on held-out packets of {tokens} tokens (`bench/codec.py`), raw MB/s with "
-        "one\nthread / two (which share a core here); ours check what they encode:\n\n"
+        "one\nthread / two; ours check what they encode:\n\n"
         "| codec | bits a scalar | encode | decode | lossless |\n|---|---|---|---|---|\n"
         + "\n".join(lines)
         + "\n"

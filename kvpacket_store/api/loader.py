@@ -95,7 +95,7 @@ class PacketLoader:
 
         A forward stays with the thread that asked: on another one it may give other bits. Other
         levels than ``linear`` decode one packet on all cores: read ahead, they took 1.03 of the
-        time to the first token, ``linear`` 0.86 (two threads of one core).
+        time to the first token, ``linear`` 0.86 (two cores).
         """
 
         def refuse(reason: str) -> LoadedBody:
