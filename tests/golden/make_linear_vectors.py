@@ -5,6 +5,7 @@ vector below, then run ``python tests/golden/make_linear_vectors.py`` with the p
 """
 
 import hashlib
+import importlib.util
 import json
 import struct
 from dataclasses import replace
@@ -13,13 +14,25 @@ from pathlib import Path
 import numpy as np
 import xxhash
 import zstandard
-from record_surgery import changed, chunk_of, in_chunk, row_of, with_chunk
 
 from kvpacket_store.codec import decode_base, encode, encode_layers
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_items, make_pack
 from kvpacket_store.codec.rans_body import encode_body
 from kvpacket_store.types import KVDtype
+
+_spec = importlib.util.spec_from_file_location(
+    "record_surgery", Path(__file__).with_name("record_surgery.py")
+)
+_surgery = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_surgery)
+changed, chunk_of, in_chunk, row_of, with_chunk = (
+    _surgery.changed,
+    _surgery.chunk_of,
+    _surgery.in_chunk,
+    _surgery.row_of,
+    _surgery.with_chunk,
+)
 
 FOLDER = Path(__file__).parent / "linear" / "v1"
 CORRUPT, TRUNCATED, UNSUPPORTED, UNAVAILABLE, USAGE = (
