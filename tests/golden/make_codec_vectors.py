@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 import zstandard
+from record_surgery import changed, chunk_of, in_chunk, row_of, with_chunk
 
 from kvpacket_store.codec import decode, encode
 from kvpacket_store.types import KVDtype
@@ -22,7 +23,6 @@ CORRUPT, TRUNCATED, UNSUPPORTED = (
     "TruncatedRecordError",
     "UnsupportedFormatError",
 )
-HEADER_BYTES, ROW_BYTES = 40, 24
 ZEROS = bytes(2 * 2 * 40 * 16)  # the items of a chunk of the record that is operated on
 ENCODING, STORED, DECODED = 7, 8, 16  # offsets in a row; the length is at 0
 
@@ -113,47 +113,55 @@ def _cut_and_foreign(fast):
     yield "junk_after_end", fast + b"\0", CORRUPT
     yield "foreign_magic", b"PK\3\4" + fast[4:], UNSUPPORTED
     yield "newline_converted", fast.replace(b"\r\n", b"\n", 1), UNSUPPORTED
-    yield "head_checksum", _with(fast, 40 + 7, "B", fast[47] ^ 1, rehash=False), CORRUPT
+    yield "head_checksum", _with(fast, 40 + 7, "B", fast[47] ^ 1, seal=False), CORRUPT
     yield "stored_bytes", _with(fast, len(fast) - 1, "B", fast[-1] ^ 1), CORRUPT
 
 
 def _bad_headers(raw):
-    yield "version_2", _with(raw, 8, "<H", 2), UNSUPPORTED
+    yield "version_2", _with(raw, 8, "H", 2), UNSUPPORTED
     yield "level_2", _with(raw, 10, "B", 2), CORRUPT  # a pack section is missing
     yield "level_3", _with(raw, 10, "B", 3), UNSUPPORTED
     yield "level_255", _with(raw, 10, "B", 255), UNSUPPORTED
     yield "dtype_0", _with(raw, 11, "B", 0), UNSUPPORTED
     yield "dtype_6", _with(raw, 11, "B", 6), UNSUPPORTED
-    yield "more_layers_than_chunks", _with(raw, 12, "<I", 2), CORRUPT
-    yield "absurd_tokens", _with(raw, 20, "<I", 2**32 - 1), CORRUPT
-    yield "absurd_shape", _with(raw, 16, "<III", 2**32 - 1, 2**32 - 1, 2**32 - 1), CORRUPT
-    yield "absurd_chunks", _with(raw, 28, "<I", 2**32 - 1, rehash=False), TRUNCATED
-    yield "absurd_record_length", _with(raw, 32, "<Q", 2**64 - 1), TRUNCATED
-    yield "short_record_length", _with(raw, 32, "<Q", len(raw) - 1), CORRUPT
+    yield "more_layers_than_chunks", _with(raw, 12, "I", 2), CORRUPT
+    yield "absurd_tokens", _with(raw, 20, "I", 2**32 - 1), CORRUPT
+    yield "absurd_shape", _with(raw, 16, "I", 2**32 - 1, 2**32 - 1, 2**32 - 1), CORRUPT
+    yield "absurd_chunks", _with(raw, 28, "I", 2**32 - 1, seal=False), TRUNCATED
+    yield "absurd_record_length", _with(raw, 32, "Q", 2**64 - 1), TRUNCATED
+    yield "short_record_length", _with(raw, 32, "Q", len(raw) - 1), CORRUPT
     no_tokens = encode(*np.zeros((2, 1, 1, 0, 4), np.uint16), kv_dtype="bf16")
-    yield "absurd_empty_shape", _with(no_tokens, 16, "<I", 2**32 - 1, at2=(24, 2**32 - 1)), CORRUPT
+    yield (
+        "absurd_empty_shape",
+        _with(_with(no_tokens, 16, "I", 2**32 - 1), 24, "I", 2**32 - 1),
+        CORRUPT,
+    )
     no_layers = encode(*np.zeros((2, 0, 1, 1, 4), np.uint16), kv_dtype="bf16")
-    yield "layers_without_chunks", _with(no_layers, 12, "<I", 65_536), CORRUPT
+    yield "layers_without_chunks", _with(no_layers, 12, "I", 65_536), CORRUPT
 
 
 def _bad_rows(raw, fast):
     end = len(raw)
-    yield "more_tokens_than_chunks", _with(raw, 20, "<I", 384), CORRUPT
-    yield "chunks_do_not_fill", _with(raw + b"\0", 32, "<Q", end + 1), CORRUPT
+    yield "more_tokens_than_chunks", _with(raw, 20, "I", 384), CORRUPT
+    yield "chunks_do_not_fill", _with(raw + b"\0", 32, "Q", end + 1), CORRUPT
     yield "encoding_3", _with_row(raw, 1, ENCODING, "B", 3), CORRUPT  # not in level raw
     yield "encoding_4", _with_row(raw, 1, ENCODING, "B", 4), CORRUPT  # likewise
     yield "encoding_5", _with_row(raw, 1, ENCODING, "B", 5), UNSUPPORTED
     yield "encoding_255", _with_row(raw, 1, ENCODING, "B", 255), UNSUPPORTED
-    yield "zstd_in_level_raw", _with(_replace_chunk(fast, _zstd(ZEROS)), 10, "B", 0), CORRUPT
+    yield "zstd_in_level_raw", _with(_with_zstd(fast, _zstd(ZEROS)), 10, "B", 0), CORRUPT
     yield "rans_in_level_raw", _with(fast, 10, "B", 0), CORRUPT
-    yield "raw_shorter_than_items", _with_row(raw, 1, 0, "<I", 191), CORRUPT
-    yield "absurd_length", _with_row(raw, 0, 0, "<I", 2**32 - 1), CORRUPT
+    yield "raw_shorter_than_items", _with_row(raw, 1, 0, "I", 191), CORRUPT
+    yield "absurd_length", _with_row(raw, 0, 0, "I", 2**32 - 1), CORRUPT
     lengths = struct.unpack_from("<I", raw, 40)[0]
-    swapped = _with_row(_with_row(raw, 0, 0, "<I", lengths - 1), 1, 0, "<I", lengths + 1)
+    swapped = _with_row(_with_row(raw, 0, 0, "I", lengths - 1), 1, 0, "I", lengths + 1)
     yield "raw_lengths_shifted", swapped, CORRUPT
-    yield "raw_checksums_differ", _with_row(raw, 0, DECODED, "<Q", 1), CORRUPT
-    yield "stored_checksum", _with_row(raw, 0, STORED, "<QQ", 1, 1), CORRUPT
-    yield "rans_no_bytes", _replace_chunk(fast, b"", encoding=2), CORRUPT
+    yield "raw_checksums_differ", _with_row(raw, 0, DECODED, "Q", 1), CORRUPT
+    yield "stored_checksum", _with_row(raw, 0, STORED, "Q", 1, 1), CORRUPT
+    yield (
+        "rans_no_bytes",
+        with_chunk(fast, 0, b"", encoding=2, items=xxhash.xxh3_64_intdigest(ZEROS)),
+        CORRUPT,
+    )
 
 
 def _zstd(data, **options):
@@ -162,52 +170,45 @@ def _zstd(data, **options):
 
 def _bad_zstd(fast):
     good = _zstd(ZEROS)
-    decode(_replace_chunk(fast, good))  # the surgery itself is sound
-    yield "zstd_other_items", _replace_chunk(fast, good, items=b"another"), CORRUPT
-    yield "zstd_no_frame", _replace_chunk(fast, b"\x28\xb5\x2f\xfd" + bytes(40)), CORRUPT
-    yield "zstd_not_zstd", _replace_chunk(fast, bytes(range(40))), CORRUPT
-    yield "zstd_bytes_after_frame", _replace_chunk(fast, good + b"\0"), CORRUPT
-    yield "zstd_two_frames", _replace_chunk(fast, good + good), CORRUPT
+    decode(_with_zstd(fast, good))  # the surgery itself is sound
+    yield "zstd_other_items", _with_zstd(fast, good, items=b"another"), CORRUPT
+    yield "zstd_no_frame", _with_zstd(fast, b"\x28\xb5\x2f\xfd" + bytes(40)), CORRUPT
+    yield "zstd_not_zstd", _with_zstd(fast, bytes(range(40))), CORRUPT
+    yield "zstd_bytes_after_frame", _with_zstd(fast, good + b"\0"), CORRUPT
+    yield "zstd_two_frames", _with_zstd(fast, good + good), CORRUPT
     skippable = struct.pack("<II", 0x184D2A50, 4) + b"four"
-    yield "zstd_skippable_frame_after", _replace_chunk(fast, good + skippable), CORRUPT
-    yield "zstd_cut", _replace_chunk(fast, good[:-1]), CORRUPT
+    yield "zstd_skippable_frame_after", _with_zstd(fast, good + skippable), CORRUPT
+    yield "zstd_cut", _with_zstd(fast, good[:-1]), CORRUPT
     undeclared = _zstd(ZEROS, write_content_size=False)
-    yield "zstd_undeclared_size", _replace_chunk(fast, undeclared), CORRUPT
+    yield "zstd_undeclared_size", _with_zstd(fast, undeclared), CORRUPT
     terabyte = bytes.fromhex("28b52ffd e0 0000000000010000") + bytes.fromhex("030000")
-    yield "zstd_declares_terabyte", _replace_chunk(fast, terabyte), CORRUPT
+    yield "zstd_declares_terabyte", _with_zstd(fast, terabyte), CORRUPT
     dictionary = zstandard.ZstdCompressionDict(ZEROS[:64] + bytes(range(200)) * 4)
     with_id = bytearray(zstandard.ZstdCompressor(dict_data=dictionary).compress(ZEROS))
     with_id[4] |= 1  # a dictionary id of one byte follows
     with_id.insert(5, 7)
-    yield "zstd_dictionary", _replace_chunk(fast, bytes(with_id)), CORRUPT
-    yield "zstd_longer_than_items", _replace_chunk(fast, ZEROS), CORRUPT
+    yield "zstd_dictionary", _with_zstd(fast, bytes(with_id)), CORRUPT
+    yield "zstd_longer_than_items", _with_zstd(fast, ZEROS), CORRUPT
     yield "zstd_beyond_ratio", _beyond_ratio(), CORRUPT
 
 
 def _beyond_ratio():
     """A chunk of 5 bytes for 5 * 32,768 + 1 items, every other number in agreement."""
     record = encode(*np.zeros((2, 1, 1, 1, 163_841), np.uint8), kv_dtype="fp8_e4m3")
-    return _replace_chunk(record, b"\x28\xb5\x2f\xfd\xe0")
-
-
-def _first_body(record):
-    begin = HEADER_BYTES + ROW_BYTES * struct.unpack_from("<I", record, 28)[0] + 8
-    return record[begin : begin + struct.unpack_from("<I", record, HEADER_BYTES)[0]]
+    return _with_zstd(record, b"\x28\xb5\x2f\xfd\xe0")
 
 
 def _with_body(record, body):
-    return _replace_chunk(record, bytes(body), encoding=2, items=None)
+    return with_chunk(record, 0, bytes(body), encoding=2)
 
 
 def _body_changed(record, at, fmt, *values):
-    body = bytearray(_first_body(record))
-    struct.pack_into(fmt, body, at, *values)
-    return _with_body(record, body)
+    return in_chunk(record, at, *values, encoding=2, fmt=fmt)
 
 
 def _bad_rans(fast):
     """Operations on the first chunk, of 32 channels and 2 * 200 * 16 items."""
-    body = _first_body(fast)
+    body = chunk_of(fast, 0)
     decode(_with_body(fast, body))  # the surgery itself is sound
     yield "rans_seven_bytes", _with_body(fast, body[:7]), CORRUPT
     yield "rans_head_only", _with_body(fast, body[:8]), CORRUPT
@@ -215,7 +216,7 @@ def _bad_rans(fast):
     yield "rans_zero_bits_7", _body_changed(fast, 2, "B", 7), CORRUPT
     yield "rans_zero_bits_1", _body_changed(fast, 2, "B", 1), CORRUPT
     yield "rans_reserved", _body_changed(fast, 3, "B", 1), CORRUPT
-    yield "rans_absurd_escapes", _body_changed(fast, 4, "<I", 2**32 - 1), CORRUPT
+    yield "rans_absurd_escapes", _body_changed(fast, 4, "I", 2**32 - 1), CORRUPT
     yield "rans_other_channel", _body_changed(fast, 8, "B", body[8] ^ 1), CORRUPT
     yield "rans_other_low_bits", _body_changed(fast, len(body) - 1, "B", body[-1] ^ 1), CORRUPT
     yield "rans_one_byte_more", _with_body(fast, body + b"\0"), CORRUPT
@@ -230,13 +231,13 @@ def _bad_lanes(fast, body):
     states = 8 + 32 * (5 + body[1]) // 8
     lengths, words = states + 128, states + 192
     first, second = struct.unpack_from("<HH", body, lengths)
-    yield "rans_state_below_bound", _body_changed(fast, states, "<I", 65_535), CORRUPT
-    yield "rans_other_state", _body_changed(fast, states, "<I", 65_536), CORRUPT
-    shifted = _body_changed(fast, lengths, "<HH", first + 1, second - 1)
+    yield "rans_state_below_bound", _body_changed(fast, states, "I", 65_535), CORRUPT
+    yield "rans_other_state", _body_changed(fast, states, "I", 65_536), CORRUPT
+    shifted = _body_changed(fast, lengths, "H", first + 1, second - 1)
     yield "rans_lane_lengths_shifted", shifted, CORRUPT
-    yield "rans_lanes_do_not_fill", _body_changed(fast, lengths, "<H", first + 1), CORRUPT
-    yield "rans_absurd_lane_length", _body_changed(fast, lengths, "<H", 65_535), CORRUPT
-    yield "rans_other_word", _body_changed(fast, words, "<H", 12_345), CORRUPT
+    yield "rans_lanes_do_not_fill", _body_changed(fast, lengths, "H", first + 1), CORRUPT
+    yield "rans_absurd_lane_length", _body_changed(fast, lengths, "H", 65_535), CORRUPT
+    yield "rans_other_word", _body_changed(fast, words, "H", 12_345), CORRUPT
 
 
 def _bad_escapes(fast, body):
@@ -246,52 +247,29 @@ def _bad_escapes(fast, body):
     yield "rans_one_escape_more", _with_body(fast, more), CORRUPT
     fewer = body[:4] + struct.pack("<I", num_escapes - 1) + body[8:at] + body[at + 2 :]
     yield "rans_one_escape_fewer", _with_body(fast, fewer), CORRUPT
-    yield "rans_escape_over_nine_bits", _body_changed(fast, at, "<H", 512), CORRUPT
+    yield "rans_escape_over_nine_bits", _body_changed(fast, at, "H", 512), CORRUPT
 
 
 def _bad_channels():
     bits = fp8_e5m2(gaussian((1, 1, 200, 7), 13))
     fp8 = encode(bits, bits, kv_dtype="fp8_e5m2")
-    body = _first_body(fp8)
+    body = chunk_of(fp8, 0)
     last = 8 + (7 * (5 + body[1]) + 7) // 8 - 1
     yield "rans_pad_bits", _body_changed(fp8, last, "B", body[last] | 0x80), CORRUPT
     yield "rans_base_over_exponents", _body_changed(fp8, 0, "B", 32), CORRUPT
 
 
-def _with(record, offset, fmt, *values, rehash=True, at2=None):
-    changed = bytearray(record)
-    struct.pack_into(fmt, changed, offset, *values)
-    if at2 is not None:
-        struct.pack_into(fmt, changed, *at2)
-    return _rehashed(changed) if rehash else bytes(changed)
+def _with(record, offset, fmt, *values, seal=True):
+    return changed(record, offset, *values, fmt=fmt, seal=seal)
 
 
 def _with_row(record, index, offset, fmt, *values):
-    return _with(record, HEADER_BYTES + ROW_BYTES * index + offset, fmt, *values)
+    return _with(record, row_of(record, index) + offset, fmt, *values)
 
 
-def _rehashed(record):
-    end = HEADER_BYTES + ROW_BYTES * struct.unpack_from("<I", record, 28)[0]
-    struct.pack_into("<Q", record, end, xxhash.xxh3_64_intdigest(bytes(record[:end])))
-    return bytes(record)
-
-
-def _replace_chunk(record, data, encoding=1, items=ZEROS):
-    """Put `data` in place of the first chunk, and make lengths and checksums right.
-
-    Where `items` is None the checksum of the items stays.
-    """
-    num_chunks = struct.unpack_from("<I", record, 28)[0]
-    changed = bytearray(record)
-    begin = HEADER_BYTES + ROW_BYTES * num_chunks + 8
-    (length,) = struct.unpack_from("<I", changed, HEADER_BYTES)
-    changed[begin : begin + length] = data
-    struct.pack_into("<IHBB", changed, HEADER_BYTES, len(data), 0, 0, encoding)
-    struct.pack_into("<Q", changed, HEADER_BYTES + STORED, xxhash.xxh3_64_intdigest(data))
-    if items is not None:
-        struct.pack_into("<Q", changed, HEADER_BYTES + DECODED, xxhash.xxh3_64_intdigest(items))
-    struct.pack_into("<Q", changed, 32, len(changed))
-    return _rehashed(changed)
+def _with_zstd(record, data, items=ZEROS):
+    """Put `data` in place of the first chunk, as a chunk of zstd that holds `items`."""
+    return with_chunk(record, 0, data, encoding=1, items=xxhash.xxh3_64_intdigest(items))
 
 
 def main():

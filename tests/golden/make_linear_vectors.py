@@ -5,34 +5,21 @@ vector below, then run ``python tests/golden/make_linear_vectors.py`` with the p
 """
 
 import hashlib
-import importlib.util
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import xxhash
 import zstandard
+from bad_packs import bad_packs
+from record_surgery import changed, chunk_of, in_chunk, row_of, with_chunk
 
 from kvpacket_store.codec import decode_base, encode, encode_layers
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_items, make_pack
 from kvpacket_store.codec.rans_body import encode_body
 from kvpacket_store.types import KVDtype
-
-_spec = importlib.util.spec_from_file_location(
-    "record_surgery", Path(__file__).with_name("record_surgery.py")
-)
-_surgery = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_surgery)
-changed, chunk_of, in_chunk, row_of, with_chunk = (
-    _surgery.changed,
-    _surgery.chunk_of,
-    _surgery.in_chunk,
-    _surgery.row_of,
-    _surgery.with_chunk,
-)
 
 FOLDER = Path(__file__).parent / "linear" / "v1"
 CORRUPT, TRUNCATED, UNSUPPORTED, UNAVAILABLE, USAGE = (
@@ -128,7 +115,7 @@ def invalid_vectors(files):
         *bad_rows(),
         *bad_twins(),
         *bad_bodies(),
-        *bad_packs(),
+        *bad_packs(PACKS["fp8_e4m3"]),
     )
     for read, name, parts, error in operated:
         suffix = "kvc" if read == "pack" else "kvr"
@@ -213,7 +200,12 @@ def bad_bodies():
     strange = pair(PACKS["fp8_e5m2"], 200, 70, strange=0.1)
     fp8 = encode(*strange, kv_dtype="fp8_e5m2", level="linear", pack=PACKS["fp8_e5m2"])
     escape = escapes_of(chunk_of(fp8, 0))
-    yield "decode", "escape_over_eight_bits", [in_chunk(fp8, escape, "<H", 256)], CORRUPT
+    yield (
+        "decode",
+        "escape_over_eight_bits",
+        [in_chunk(fp8, escape, 256, encoding=3, fmt="H")],
+        CORRUPT,
+    )
 
 
 def escapes_of(body):
@@ -263,56 +255,6 @@ def bad_enhancements():
     record = encode(*pair(pack, 80, 10), kv_dtype="fp32", level="linear", pack=pack)
     short = with_chunk(record, 0, chunk_of(record, 0)[:-2], encoding=3, items=None)
     yield "decode", "fp32_two_bytes_fewer", [short], CORRUPT
-
-
-def bad_packs():
-    pack = PACKS["fp8_e4m3"]
-    data = pack.to_bytes()
-    contents = zstandard.decompress(data[14:])
-    yield "pack", "pack_empty", [b""], UNSUPPORTED
-    yield "pack", "pack_foreign", [b"PK\3\4" + data[4:]], UNSUPPORTED
-    yield "pack", "pack_version_2", [data[:8] + b"\2\0" + data[10:]], UNSUPPORTED
-    yield "pack", "pack_cut", [data[:-1]], CORRUPT
-    yield "pack", "pack_junk_after_end", [data + b"\0"], CORRUPT
-    absurd = data[:10] + struct.pack("<I", 2**28) + bytes.fromhex("28b52ffda000000010030000")
-    yield "pack", "pack_declares_megabytes", [absurd], CORRUPT
-    for name, other in {
-        "pack_contents_longer": contents + b"\0",
-        "pack_contents_shorter": contents[:-1],
-        "pack_head_with_space": contents.replace(b'":', b'": ', 1),
-        "pack_head_absurd_length": struct.pack("<I", 2**32 - 1) + contents[4:],
-        "pack_head_nested": struct.pack("<I", 50_000) + b"[" * 50_000,
-        "pack_more_layers": contents.replace(b'"layers":1', b'"layers":2'),
-        "pack_absurd_shape": contents.replace(b'"heads":1', b'"heads":9'),
-        "pack_other_dtype": contents.replace(b"fp8_e4m3", b"fp8_e4m9"),
-    }.items():
-        yield "pack", name, [sealed(data, other)], CORRUPT
-    yield from bad_numbers(pack)
-
-
-def bad_numbers(pack):
-    for name, at, value in (
-        ("steps", (0, 0, 0), 15),
-        ("centers", (0, 0, 0), 4097),
-        ("shifts", (0, 1, 4), 13),
-        ("bases", (0, 0, 0), -(2**30)),
-        ("downs", (0, 0, 0), 7),
-        ("drops", (0, 0, 0, 0), 1),
-        ("drops", (1, 0, 0, 0), 4),
-        ("classes", (2, 0, 0, 0), 2),
-        ("coarse", (0, 0, 0), 0),
-        ("fine", (0, 0), [2048, 2047, 1, 0, 0, 0, 0, 0]),
-        ("matrices", (0,), -128),
-    ):
-        array = getattr(pack, name).copy()
-        array[at] = value
-        bad = replace(pack, **{name: array})
-        yield "pack", f"pack_{name}_in_{at[0]}", [bad.to_bytes()], CORRUPT
-
-
-def sealed(data, contents):
-    compressed = zstandard.ZstdCompressor().compress(contents)
-    return data[:10] + struct.pack("<I", len(contents)) + compressed
 
 
 def main():

@@ -1,15 +1,15 @@
-"""Changing a record of level linear and making its lengths and checksums right again."""
+"""Changing a record and making its lengths and checksums right again."""
 
 import struct
 
 import xxhash
 
-TABLE = 112  # where the table begins, behind two settings a layer
-
 
 def row_of(record, index):
+    """Return where a row of the chunk table is; level linear has a pack section before it."""
     (num_layers,) = struct.unpack_from("<I", record, 12)
-    return TABLE + 2 * num_layers + 24 * index
+    table = 112 + 2 * num_layers if record[10] == 2 else 40
+    return table + 24 * index
 
 
 def table_end(record):
@@ -27,24 +27,23 @@ def chunk_of(record, index):
     return record[begin:end]
 
 
-def changed(record, offset, *values, seal=True):
+def changed(record, offset, *values, fmt="B", seal=True):
+    """Put values at an offset, each of the format ``fmt``."""
     data = bytearray(record)
-    data[offset : offset + len(values)] = bytes(values)
-    return resealed(data) if seal else bytes(data)
+    struct.pack_into(f"<{len(values)}{fmt}", data, offset, *values)
+    return sealed(data, table_end(record)) if seal else bytes(data)
 
 
-def resealed(data):
-    is_linear = data[10] == 2
-    (num_chunks,) = struct.unpack_from("<I", data, 28)
-    end = table_end(data) if is_linear else 40 + 24 * num_chunks
+def sealed(data, end):
     struct.pack_into("<Q", data, end, xxhash.xxh3_64_intdigest(bytes(data[:end])))
     return bytes(data)
 
 
-def in_chunk(record, offset, fmt, *values):
+def in_chunk(record, offset, *values, encoding, fmt="B"):
+    """Put values at an offset of the first chunk, whose items keep their checksum."""
     body = bytearray(chunk_of(record, 0))
-    struct.pack_into(fmt, body, offset, *values)
-    return with_chunk(record, 0, bytes(body), encoding=3, items=None)
+    struct.pack_into(f"<{len(values)}{fmt}", body, offset, *values)
+    return with_chunk(record, 0, bytes(body), encoding)
 
 
 def with_chunk(record, index, data, encoding, items=None):
@@ -60,4 +59,4 @@ def with_chunk(record, index, data, encoding, items=None):
     if items is not None or encoding == 0:
         struct.pack_into("<Q", out, row + 16, stored if encoding == 0 else items)
     struct.pack_into("<Q", out, 32, len(out))
-    return resealed(out)
+    return sealed(out, table_end(record))

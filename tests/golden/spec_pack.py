@@ -1,24 +1,12 @@
 """Codec packs, written from docs/format.md §8 alone: slow, readable, independent of the package."""
 
 import hashlib
-import importlib.util
 import json
-from pathlib import Path
 from typing import NamedTuple
 
+import spec_decoder
+from spec_reading import CORRUPT, UNSUPPORTED, RefusedError, Sections, number, refuse_if
 
-def sibling(name):
-    """Return the module of a file beside this one."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-spec_decoder = sibling("spec_decoder")
-RefusedError = spec_decoder.RefusedError
-refuse_if, number = spec_decoder.refuse_if, spec_decoder.number
-CORRUPT, UNSUPPORTED = spec_decoder.CORRUPT, spec_decoder.UNSUPPORTED
 EXPONENT_BITS = {"bf16": 8, "fp16": 5, "fp32": 8, "fp8_e4m3": 4, "fp8_e5m2": 5}
 CHANNEL_ARRAYS = (
     ("step", 1, False), ("center", 2, True), ("shift", 1, False), ("base", 4, True),
@@ -58,7 +46,7 @@ def read_pack(data):
     refuse_if(length > min(2**28, 32768 * (len(data) - 14)), CORRUPT)
     contents = spec_decoder.unzstd(data[14:], length)
     refuse_if(len(contents) < 4 or len(contents) < 4 + number(contents, 0, 32), CORRUPT)
-    take = spec_decoder.Sections(contents, 4)
+    take = Sections(contents, 4)
     dtype, num_classes, shape = read_head(take(number(contents, 0, 32)))
     pack = read_arrays(take, dtype, num_classes, shape)
     refuse_if(take.at != len(contents), CORRUPT)
