@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 
 from kvpacket_store.codec.packs import installed_packs
 from kvpacket_store.durable import sync
-from kvpacket_store.errors import CodecError, CorruptRecordError, LevelUnavailableError, UsageError
+from kvpacket_store.errors import (
+    CapReachedError,
+    CodecError,
+    CorruptRecordError,
+    LevelUnavailableError,
+    UsageError,
+)
 from kvpacket_store.store.disk_use import PACKS_FOLDER
 from kvpacket_store.store.failures import as_store_error
 
 if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
     from kvpacket_store.codec.linear.pack import CodecPack
 
-__all__ = ["CodecPacks", "load_pack"]
+__all__ = ["CodecPacks", "keep_within_cap", "load_pack"]
 
 _SUFFIX = ".kvc"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -127,6 +134,29 @@ class CodecPacks:
         if not _DIGEST.fullmatch(digest):
             raise CorruptRecordError(f"codec pack {digest!r:.80} has no digest for a name")
         return self.folder / f"{digest}{_SUFFIX}"
+
+
+def keep_within_cap(store: Store, pack: CodecPack) -> Path:
+    """Put a pack into the folder of a store, before any record names it; return its file.
+
+    Raises
+    ------
+    CapReachedError
+        The pack is new there, and would not fit under the store's byte cap. Nothing has changed.
+    StoreError, StoreFullError
+        It cannot be written there.
+    """
+    packs, cap_bytes = store.codec_packs, store.meta.max_bytes
+    if cap_bytes is not None and packs.problem(pack.digest) is not None:
+        pack_bytes, used_bytes = len(pack.to_bytes()), store.packets.stats().file_bytes
+        if used_bytes + pack_bytes > cap_bytes:
+            raise CapReachedError(
+                f"store {store.path}: its byte cap leaves no room for the codec pack of "
+                f"{pack_bytes} bytes ({used_bytes} of {cap_bytes} are used); nothing has changed. "
+                "Delete documents and compact the store, or use one with a larger cap"
+            )
+    packs.keep(pack)
+    return packs.folder / f"{pack.digest}{_SUFFIX}"
 
 
 def load_pack(path: Path) -> CodecPack:

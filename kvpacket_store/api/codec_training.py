@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvpacket_store import __version__
+from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.codec_samples import (
     Sample,
     corpus_samples,
@@ -17,7 +18,7 @@ from kvpacket_store.api.codec_samples import (
 )
 from kvpacket_store.codec import BASE_STEPS, encode, encode_layers
 from kvpacket_store.durable import sync
-from kvpacket_store.errors import CapReachedError, ReadOnlyError, UsageError
+from kvpacket_store.errors import ReadOnlyError, UsageError
 from kvpacket_store.types import Report
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def train_codec_pack(
         "held_out_bits_per_scalar": bits,
     }
     pack = replace(pack, about=about)
-    path = _keep(store, pack)
+    path = keep_within_cap(store, pack)
     if out is not None:
         _copy(path, Path(out))
     return TrainReport(
@@ -217,20 +218,6 @@ def _sizes(sample: Sample, kind: str, pack: CodecPack) -> tuple[int, int]:
         return len(encode(*pair, kv_dtype=kv_dtype, level="linear", pack=pack)), 0
     both = encode_layers(*pair, kv_dtype=kv_dtype, pack=pack, base_step=kind)
     return len(both.base), len(both.enhancement)
-
-
-def _keep(store: Store, pack: CodecPack) -> Path:
-    """Put the pack into the store's folder, under its digest."""
-    cap_bytes, used_bytes = store.meta.max_bytes, store.packets.stats().file_bytes
-    if cap_bytes is not None:
-        pack_bytes = len(pack.to_bytes())
-        if cap_bytes < used_bytes + pack_bytes:
-            raise CapReachedError(
-                f"the codec pack takes {pack_bytes} bytes; store {store.path} has {used_bytes} of "
-                f"{cap_bytes}: delete documents and compact, or use a store with a larger cap"
-            )
-    store.codec_packs.keep(pack)
-    return store.codec_packs.folder / f"{pack.digest}.kvc"
 
 
 def _copy(kept: Path, out: Path) -> None:

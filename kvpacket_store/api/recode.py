@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.codec_choice import choose_layers, choose_pack
+from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.records import decode_packet, encode_packet
 from kvpacket_store.codec import info
-from kvpacket_store.errors import CapReachedError, CodecError, NotFoundError
+from kvpacket_store.errors import CodecError, NotFoundError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import Damage, PacketRecord, StoredPacket
 from kvpacket_store.types import Report
@@ -82,8 +83,8 @@ def recode(
     """
     num_layers = choose_layers(codec, layers)
     chosen = choose_pack(codec, pack, store.pack_need, store.codec_packs.kept())
-    if chosen is not None:
-        _keep(store, chosen)
+    if chosen is not None and not store.packets.is_read_only:  # else the next line says so
+        keep_within_cap(store, chosen)
     store.packets.change_codec(codec, num_layers, None if chosen is None else chosen.digest)
     work = _Recoding(store)
     sizes = store.packets.stats()
@@ -93,21 +94,6 @@ def recode(
         if progress is not None:
             progress(number, max(number, total))
     return work.report
-
-
-def _keep(store: Store, pack: CodecPack) -> None:
-    """Put the pack into the folder before any record names it."""
-    if store.packets.is_read_only:
-        return  # the change of the codec says so
-    cap_bytes = store.meta.max_bytes
-    if store.codec_packs.problem(pack.digest) is not None and cap_bytes is not None:
-        pack_bytes = len(pack.to_bytes())
-        if store.packets.stats().file_bytes + pack_bytes > cap_bytes:
-            raise CapReachedError(
-                f"store {store.path}: its byte cap leaves no room for the codec pack of "
-                f"{pack_bytes} bytes; nothing has changed. Delete documents and compact the store"
-            )
-    store.codec_packs.keep(pack)
 
 
 def _packet_keys(store: Store) -> Iterator[tuple[str, str]]:

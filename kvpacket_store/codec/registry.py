@@ -34,5 +34,6 @@ def require_level(name: str) -> Level:
             f"codec level {name!r} is not in this version; use level 'fast' now"
         )
     if name not in LEVELS:
-        raise UsageError(f"no codec level {name!r:.80}; pass one of {', '.join(LEVELS)}")
+        names = ", ".join((*LEVELS, "linear"))
+        raise UsageError(f"no codec level {name!r:.80}; pass one of {names}")
     return LEVELS[name]

@@ -40,8 +40,6 @@ class Options(NamedTuple):
     ----------
     back : int
         Layers that a prediction looks back. 1 costs 0.3 bit for half of the work, 3 saves 0.06.
-    noise : int
-        The setting whose rebuilt bins the maps are fitted to.
     num_classes : int
         Rows of tables.
     table_tokens : int
@@ -49,7 +47,6 @@ class Options(NamedTuple):
     """
 
     back: int = 2
-    noise: int = 0
     num_classes: int = 16
     table_tokens: int = 8192
 
@@ -210,7 +207,7 @@ def _fit_maps(
         found = bins_of(items, pack.steps[layer].ravel(), pack.kv_dtype)
         middle = np.median(found, axis=0).astype(np.int64)
         centers[layer] = np.clip(middle, -4096, 4095).reshape(2, -1)
-        context = _padded(_contexts(found, pack, centers, layer, options.noise), shape)
+        context = _padded(_contexts(found, pack, centers, layer), shape)
         window = [*window[-shape.back :], context] if shape.back else [context]
         together = np.concatenate(window, axis=1)
         limit = 8 * (found - middle).clip(-4096, 4096).std(axis=0) + 1
@@ -229,14 +226,10 @@ def _fit_maps(
     )  # fmt: skip
 
 
-def _contexts(
-    found: npt.NDArray[np.int64], pack: CodecPack, centers: Any, layer: int, setting: int
-) -> _Floats:
-    """Return context units [N, 2 * C] of bins rebuilt from their middles."""
-    drop = pack.drops[setting, layer].ravel().astype(np.int64)
+def _contexts(found: npt.NDArray[np.int64], pack: CodecPack, centers: Any, layer: int) -> _Floats:
+    """Return context units [N, 2 * C] of the exact bins, whatever the base step will be."""
     shift = pack.shifts[layer].ravel().astype(np.int64)
-    rebuilt = (found >> drop << drop) + ((1 << drop) >> 1)
-    units = (rebuilt - centers[layer].ravel() + ((1 << shift) >> 1)) >> shift
+    units = (found - centers[layer].ravel() + ((1 << shift) >> 1)) >> shift
     clipped: _Floats = np.clip(units, -127, 127).astype(np.float32)
     return clipped
 

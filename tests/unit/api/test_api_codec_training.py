@@ -161,6 +161,6 @@ def test_the_cap_holds(new_store, monkeypatch):
     store = new_store(max_bytes=2 << 20)
     store.ingest(documents(2))
     monkeypatch.setattr(CodecPack, "to_bytes", lambda self: bytes(2 << 20))
-    with pytest.raises(CapReachedError, match="codec pack takes"):
+    with pytest.raises(CapReachedError, match="no room for the codec pack"):
         train_codec_pack(store, tokens=256, back=1)
     assert not list(store.codec_packs.kept())

@@ -25,7 +25,7 @@ def test_linear_wants_a_codec_pack():
 
 @pytest.mark.parametrize("level", ["Fast", "", None, "zstd"])
 def test_unknown_levels(level):
-    with pytest.raises(errors.UsageError, match="pass one of raw, fast"):
+    with pytest.raises(errors.UsageError, match="pass one of raw, fast, linear"):
         encode(BITS, BITS, kv_dtype="bf16", level=level)
 
 
