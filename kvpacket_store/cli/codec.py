@@ -33,7 +33,12 @@ def train(
     namespace: Annotated[
         str | None, typer.Option(help="One namespace's packets; all without.")
     ] = None,
-    back: Annotated[int, typer.Option(help="Layers that predictions look back: 1, 2 or 3.")] = 2,
+    back: Annotated[
+        int | None,
+        typer.Option(
+            help="Layers that predictions look back, 0 to 3.", show_default="2 if it fits"
+        ),
+    ] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write the pack here too.")] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
