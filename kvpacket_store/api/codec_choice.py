@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kvpacket_store.api.codec_packs import load_pack
+from kvpacket_store.codec import BASE_STEPS, DEFAULT_BASE_STEP
 from kvpacket_store.codec.packs import installed_packs
 from kvpacket_store.errors import LevelUnavailableError, UsageError
 from kvpacket_store.types import KVDtype, KVLayout
@@ -14,7 +15,10 @@ from kvpacket_store.types import KVDtype, KVLayout
 if TYPE_CHECKING:
     from kvpacket_store.codec.linear.pack import CodecPack
 
-__all__ = ["PackNeed", "choose_layers", "choose_pack"]
+__all__ = ["BaseStep", "PackNeed", "choose_base_step", "choose_layers", "choose_pack"]
+
+BaseStep: TypeAlias = "str | tuple[str, str] | Sequence[tuple[str, str]]"
+"""For all of K and V; for K and for V; or such a pair for each layer."""
 
 _LEVELS = ("raw", "fast", "linear")
 _TO_COME = ("spec",)
@@ -79,6 +83,67 @@ def choose_layers(codec: str, layers: int | None) -> int:
             f"codec level {codec!r} comes with a later version; take {', '.join(_LEVELS)}"
         )
     return layers or most
+
+
+def choose_base_step(
+    asked: BaseStep | None, layers: int, num_layers: int
+) -> tuple[tuple[str, str], ...] | None:
+    """Return the base's steps by model layer, for K and for V; None where there is no base.
+
+    Parameters
+    ----------
+    asked : BaseStep or None
+        None: the codec's default.
+    layers : int
+        In which a packet is stored; of one there is no base.
+    num_layers : int
+        Of the model.
+
+    Raises
+    ------
+    UsageError
+        There is no such step, or no base.
+
+    Examples
+    --------
+    >>> choose_base_step(("sigma/8", "sigma/2"), 2, 3)
+    (('sigma/8', 'sigma/2'), ('sigma/8', 'sigma/2'), ('sigma/8', 'sigma/2'))
+    """
+    if layers == 1:
+        if asked is not None:
+            raise UsageError(
+                "packets in one layer have no base; leave base_step out, or take layers=2"
+            )
+        return None
+    pairs = _pairs(DEFAULT_BASE_STEP if asked is None else asked, num_layers)
+    if len(pairs) != num_layers or any(step not in BASE_STEPS for pair in pairs for step in pair):
+        raise UsageError(
+            f"base_step is one of {', '.join(BASE_STEPS)}, a pair of them for K and V, or such a "
+            f"pair for each of {num_layers} layers; not {asked!r:.80}"
+        )
+    return pairs
+
+
+def _pairs(asked: object, num_layers: int) -> tuple[tuple[str, str], ...]:
+    """Return what was asked for as a pair for each layer; nothing where it is none of the forms."""
+    match asked:
+        case str(step):
+            return ((step, step),) * num_layers
+        case [str(k), str(v)]:
+            return ((k, v),) * num_layers
+        case [*rows]:
+            return tuple(map(_pair, rows))
+        case _:
+            return ()
+
+
+def _pair(row: object) -> tuple[str, str]:
+    """Return a pair of names; such as no step has where it is something else."""
+    match row:
+        case [str(k), str(v)]:
+            return k, v
+        case _:
+            return "", ""
 
 
 def choose_pack(

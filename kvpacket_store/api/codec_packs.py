@@ -59,6 +59,13 @@ class CodecPacks:
             self._known[digest] = self._load(digest)
         return self._known[digest]
 
+    def to_bytes(self, digest: str) -> bytes | None:
+        """Return the file of the pack of that digest; None: it is not to be had."""
+        try:
+            return self.find(digest).to_bytes()
+        except LevelUnavailableError:
+            return None
+
     def problem(self, digest: str) -> str | None:
         """Return what is wrong with the store's own file of a pack, if anything."""
         try:

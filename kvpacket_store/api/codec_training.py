@@ -60,7 +60,7 @@ def train_codec_pack(
     tokens: int = 24_000,
     corpus: str | Path | None = None,
     namespace: str | None = None,
-    back: int = 2,
+    back: int | None = None,
     out: str | Path | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> TrainReport:
@@ -76,8 +76,9 @@ def train_codec_pack(
         How many to look at, a tenth of them held out; 24,000 are enough for 400 channels a layer.
     corpus : path, optional
         A text, folder or JSONL file instead of the store's packets; it is prefilled.
-    back : int
-        Layers that a prediction looks back, 1 to 3: more bits saved, and more work, with each.
+    back : int, optional
+        Layers that a prediction looks back, 0 to 3: more bits saved, and more work, with each.
+        Default: 2, or as many as a pack of the model may have.
     out : path, optional
         Write the pack here too.
     progress : callable
@@ -90,7 +91,8 @@ def train_codec_pack(
     ReadOnlyError, StoreFullError
         The pack cannot be put into the store.
     """
-    _check(store, tokens, corpus, namespace, back, out)
+    _check(store, tokens, corpus, namespace, out)
+    back = _possible_back(store, back)
     found = (
         store_samples(store, tokens, namespace)
         if corpus is None
@@ -137,7 +139,6 @@ def _check(
     tokens: int,
     corpus: str | Path | None,
     namespace: str | None,
-    back: int,
     out: str | Path | None,
 ) -> None:
     """Refuse what would fail after minutes of work."""
@@ -145,9 +146,6 @@ def _check(
         raise ReadOnlyError(f"store {store.path} is open for reading alone; it cannot take a pack")
     if tokens < _FEWEST_TOKENS:
         raise UsageError(f"tokens is {tokens}; a codec pack needs {_FEWEST_TOKENS} at least")
-    if back not in (1, 2, 3):
-        raise UsageError(f"back is {back}; predictions look back 1, 2 or 3 layers")
-    _require_possible(store, back)
     if corpus is not None and not Path(corpus).exists():
         raise UsageError(f"there is no {str(corpus)!r}; name a text, a folder or JSONL")
     if out is not None and not Path(out).absolute().parent.is_dir():
@@ -156,17 +154,26 @@ def _check(
         store.require_namespace(namespace)
 
 
-def _require_possible(store: Store, back: int) -> None:
+def _possible_back(store: Store, asked: int | None) -> int:
+    """Return how many layers to look back: as asked, else the most up to 2 that a pack can have."""
     from kvpacket_store.codec.linear.shapes import PackShape
 
+    if asked not in (None, 0, 1, 2, 3):
+        raise UsageError(f"back is {asked}; predictions look back 0 to 3 layers")
     layout = store.layout
-    try:
-        PackShape(layout.num_layers, layout.num_kv_heads, layout.head_dim, back).require_possible()
-    except ValueError as error:
-        raise UsageError(
-            f"a codec pack of this model would be too large ({error}); let predictions look back "
-            "fewer layers, or use level 'fast'"
-        ) from error
+    sizes = layout.num_layers, layout.num_kv_heads, layout.head_dim
+    problem: ValueError | None = None
+    for back in (2, 1, 0) if asked is None else (asked,):
+        try:
+            PackShape(*sizes, back).require_possible()
+        except ValueError as error:
+            problem = error
+        else:
+            return back
+    raise UsageError(
+        f"a codec pack of this model would be too large ({problem}); let predictions look back "
+        "fewer layers, or use level 'fast'"
+    ) from problem
 
 
 def _gather(found: Iterator[Sample], tokens: int, progress: Progress) -> list[Sample]:

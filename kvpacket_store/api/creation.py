@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api.adapter_choice import choose_adapter, keep_adapter
-from kvpacket_store.api.codec_choice import PackNeed, choose_layers, choose_pack
+from kvpacket_store.api.codec_choice import (
+    BaseStep,
+    PackNeed,
+    choose_base_step,
+    choose_layers,
+    choose_pack,
+)
 from kvpacket_store.api.codec_packs import CodecPacks
 from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, load_model
@@ -36,6 +42,7 @@ def create_packet_store(
     codec: str,
     layers: int | None,
     codec_pack: CodecPack | str | Path | None,
+    base_step: BaseStep | None,
     kv_dtype: str | KVDtype | None,
     max_bytes: int | None,
     packet_ttl_s: int | None,
@@ -44,6 +51,7 @@ def create_packet_store(
 ) -> PacketStore:
     """Check the choices (see ``Store.create``), describe them, and make the folder."""
     num_layers = choose_layers(codec, layers)
+    steps = choose_base_step(base_step, num_layers, model.layout.num_layers)
     model.check_taps()
     if not 16 <= segment_tokens <= model.max_positions // 2:
         raise UsageError(
@@ -63,6 +71,7 @@ def create_packet_store(
         codec=codec,
         layers=num_layers,
         codec_pack=None if pack is None else pack.digest,
+        base_step=steps,
         kv_dtype=prefiller.kv_dtype.value,
         recipe=PREFILL_RECIPE,
         segment_tokens=segment_tokens,

@@ -29,6 +29,7 @@ from kvpacket_store.types import TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
+    from kvpacket_store.codec.linear.pack import CodecPack
 
 __all__ = ["LoadedBody", "PacketLoader"]
 
@@ -169,8 +170,10 @@ class PacketLoader:
 
         return self._shared_body(key, token_ids, make), not made
 
-    def require_genuine(self, record: PacketRecord) -> None:
+    def require_genuine(self, record: PacketRecord, pack: CodecPack | None = None) -> None:
         """Refuse a record from elsewhere that does not hold what stands beside it.
+
+        ``pack`` is what the record names where the store has not got it.
 
         Raises
         ------
@@ -183,7 +186,7 @@ class PacketLoader:
             raise CorruptRecordError(f"packet {key[:12]} has the key of other tokens")
         if info(record.record).kv_dtype != self._store.kv_dtype:
             raise CorruptRecordError(f"packet {key[:12]} is of another KV dtype than the store")
-        k, v = decode_packet(self._store, record.record, record.enhancement)
+        k, v = decode_packet(self._store, record.record, record.enhancement, pack=pack)
         self._require_shape(key, k.shape, len(record.token_ids))
         said = (record.kv_digest, record.raw_bytes, record.positions)
         if said != (kv_digest(k, v), k.nbytes + v.nbytes, k.shape[2]):

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvpacket_store.api.codec_choice import choose_layers, choose_pack
+from kvpacket_store.api.codec_choice import (
+    BaseStep,
+    choose_base_step,
+    choose_layers,
+    choose_pack,
+)
 from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.records import decode_packet, encode_packet
 from kvpacket_store.codec import info
@@ -53,6 +58,7 @@ def recode(
     layers: int | None = None,
     pack: CodecPack | str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    base_step: BaseStep | None = None,
 ) -> RecodeReport:
     """Encode a store's packets at another level, in so many layers, or with another codec pack.
 
@@ -73,6 +79,8 @@ def recode(
         For ``linear``; default: the newest that the store has and that fits, else the shipped one.
     progress : callable, optional
         Called after each packet with how many were looked at, and of how many.
+    base_step : BaseStep, optional
+        As for ``Store.create``.
 
     Raises
     ------
@@ -82,10 +90,12 @@ def recode(
         Nothing more can be written.
     """
     num_layers = choose_layers(codec, layers)
+    steps = choose_base_step(base_step, num_layers, store.layout.num_layers)
     chosen = choose_pack(codec, pack, store.pack_need, store.codec_packs.kept())
     if chosen is not None and not store.packets.is_read_only:  # else the next line says so
         keep_within_cap(store, chosen)
-    store.packets.change_codec(codec, num_layers, None if chosen is None else chosen.digest)
+    digest = None if chosen is None else chosen.digest
+    store.packets.change_codec(codec, num_layers, digest, steps)
     work = _Recoding(store)
     sizes = store.packets.stats()
     total = sizes.packets + sizes.evicted_packets
@@ -132,7 +142,8 @@ class _Recoding:
     def _is_so(self, packet: StoredPacket) -> bool:
         found, meta = info(packet.record), self._store.meta
         layers = len(packet.manifest.layer_bytes)
-        return (found.level, layers, found.pack) == (meta.codec, meta.layers, meta.codec_pack)
+        wanted = (meta.codec, meta.layers, meta.codec_pack, meta.base_step)
+        return (found.level, layers, found.pack, found.base_step) == wanted
 
     def _encoded(self, packet: StoredPacket) -> PacketRecord | None:
         """Return the packet as the store encodes now; None where it is so, or nobody's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvpacket_store.codec import (
+    DEFAULT_BASE_STEP,
     decode,
     decode_base,
     decode_layers,
@@ -59,13 +60,20 @@ def encode_packet(
     pack = None if meta.codec_pack is None else store.codec_packs.find(meta.codec_pack)
     if (layers or meta.layers) == 1:
         return encode(k, v, kv_dtype=store.kv_dtype, level=meta.codec, pack=pack), None
-    return encode_layers(k, v, kv_dtype=store.kv_dtype, pack=pack)
+    base_step = meta.base_step or DEFAULT_BASE_STEP
+    return encode_layers(k, v, kv_dtype=store.kv_dtype, pack=pack, base_step=base_step)
 
 
 def decode_packet(
-    store: Catalogue, record: bytes, enhancement: bytes | None = None
+    store: Catalogue,
+    record: bytes,
+    enhancement: bytes | None = None,
+    *,
+    pack: CodecPack | None = None,
 ) -> tuple[BitArray, BitArray]:
     """Return a packet's exact K and V, whichever level wrote it.
+
+    ``pack`` is what the record names where the store has not got it.
 
     Raises
     ------
@@ -73,7 +81,7 @@ def decode_packet(
         The records are damaged, or the codec pack is lost; prefill the packet again.
     """
     try:
-        packs = _packs(store, record)
+        packs = _packs(store, record) if pack is None else (pack,)
         if enhancement is None:
             return decode(record, packs=packs)
         return decode_layers(record, enhancement, packs=packs)

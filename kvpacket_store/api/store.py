@@ -17,6 +17,7 @@ from kvpacket_store.types import Document, KVDtype
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
+    from kvpacket_store.api.codec_choice import BaseStep
     from kvpacket_store.api.ingest import IngestProgress
     from kvpacket_store.api.verification import VerifyReport
     from kvpacket_store.bundle import BundleReport, ImportReport
@@ -51,6 +52,7 @@ class Store(Equipped):
         codec: str = "fast",
         layers: int | None = None,
         codec_pack: CodecPack | str | Path | None = None,
+        base_step: BaseStep | None = None,
         kv_dtype: str | KVDtype | None = None,
         max_bytes: int | None = None,
         packet_ttl_s: int | None = None,
@@ -73,6 +75,9 @@ class Store(Equipped):
             2: base and enhancement apart, for ``linear`` alone, and its default; else 1.
         codec_pack : CodecPack or path, optional
             What ``linear`` knows of the model; default: the one shipped for it. The store keeps it.
+        base_step : str, pair of str, or sequence of such pairs, optional
+            How coarse a base is: ``"sigma/8"``, ``"sigma/4"`` (the default) or ``"sigma/2"``; for
+            K and V apart, or for each layer.
         kv_dtype : str, optional
             Default: the model's own. Another one rounds K and V once, at prefill.
         max_bytes : int, optional
@@ -100,6 +105,7 @@ class Store(Equipped):
             codec=codec,
             layers=layers,
             codec_pack=codec_pack,
+            base_step=base_step,
             kv_dtype=kv_dtype,
             max_bytes=max_bytes,
             packet_ttl_s=packet_ttl_s,
@@ -269,6 +275,7 @@ class Store(Equipped):
             namespace=namespace,
             document_ids=documents,
             overwrite=overwrite,
+            find_pack=self.codec_packs.to_bytes,
             progress=progress,
         )
 
@@ -277,6 +284,8 @@ class Store(Equipped):
     ) -> ImportReport:
         """File a bundle's documents; each packet is decoded and its key made anew before it is in.
 
+        Codec packs that such a packet needs come with it.
+
         Raises
         ------
         ModelMismatchError
@@ -284,9 +293,9 @@ class Store(Equipped):
         BundleError, StoreFullError
             As ``bundle.import_bundle``.
         """
-        from kvpacket_store.api.loader import PacketLoader
+        from kvpacket_store.api.bundled import BundledRecords
         from kvpacket_store.bundle import import_bundle, read_bundle
 
         with read_bundle(path) as bundle:
-            check = PacketLoader(self).require_genuine
+            check = BundledRecords(self, bundle).require_genuine
             return import_bundle(self._packets, bundle, namespace=namespace, check=check)

@@ -17,6 +17,7 @@ from kvpacket_store.bundle.members import (
     FORMAT_NAME,
     FORMAT_VERSION,
     HEAD,
+    codec_pack,
     document_description,
     document_embeddings,
     document_text,
@@ -139,6 +140,17 @@ class Bundle:
             data = self.members.read(name)
             embeddings = split_embeddings(data, len(manifest.segments), name)
         return manifest, BundledPackets(self, manifest), embeddings
+
+    def codec_pack(self, digest: str) -> bytes | None:
+        """Return a codec pack's bytes, not looked at yet; None: it does not travel.
+
+        Raises
+        ------
+        BundleError
+            It is damaged.
+        """
+        name = codec_pack(digest)
+        return self.members.read(name) if name in self.members else None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -30,6 +30,8 @@ class BundleLimits:
         Of all embeddings of one document.
     max_record_bytes : int
         Of one packet's record, or of its enhancement, at most 1 GiB.
+    max_codec_pack_bytes : int
+        Of one codec pack.
     """
 
     max_bytes: int = 1 << 40
@@ -41,6 +43,7 @@ class BundleLimits:
     max_text_bytes: int = 256 << 20
     max_embedding_bytes: int = 512 << 20
     max_record_bytes: int = 1 << 30
+    max_codec_pack_bytes: int = 256 << 20
 
 
 DEFAULT_LIMITS = BundleLimits()

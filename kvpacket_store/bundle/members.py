@@ -17,6 +17,7 @@ __all__ = [
     "HEAD",
     "INDEX",
     "NAME",
+    "codec_pack",
     "comment_of",
     "document_description",
     "document_embeddings",
@@ -33,7 +34,8 @@ FORMAT_VERSION = 1
 HEAD = "bundle.json"
 INDEX = "index.txt"
 NAME = re.compile(
-    r"bundle\.json|index\.txt|documents/[0-9]{8}\.(?:json|txt|f32)|packets/[0-9a-f]{64}\.(?:json|kvr|kve)"
+    r"bundle\.json|index\.txt|documents/[0-9]{8}\.(?:json|txt|f32)|packets/[0-9a-f]{64}\.(?:json|kvr|kve)|"
+    r"packs/[0-9a-f]{64}\.kvc"
 )
 _LONGEST_INDEX_ROW_BYTES = 64 + 1 + 20 + 1 + 77 + 1
 
@@ -68,6 +70,11 @@ def packet_enhancement(packet_key: str) -> str:
     return f"packets/{packet_key}.kve"
 
 
+def codec_pack(digest: str) -> str:
+    """Return the name of a codec pack that records name."""
+    return f"packs/{digest}.kvc"
+
+
 def limit_bytes(name: str, num_members: int, limits: BundleLimits) -> int:
     """Return how long a member may be.
 
@@ -84,6 +91,7 @@ def limit_bytes(name: str, num_members: int, limits: BundleLimits) -> int:
         "f32": limits.max_embedding_bytes,
         "kvr": limits.max_record_bytes,
         "kve": limits.max_record_bytes,
+        "kvc": limits.max_codec_pack_bytes,
     }[name.rpartition(".")[2]]
 
 

@@ -24,6 +24,8 @@ class BundleReport(Report):
         texts do, and the token ids where they could be read.
     missing_embeddings : int
         Documents that travel without embeddings, because the store has not all of them, undamaged.
+    codec_packs, missing_codec_packs : int
+        Codec packs that travel with the records that name them; such as the store had lost.
     """
 
     documents: int
@@ -31,6 +33,8 @@ class BundleReport(Report):
     bytes: int
     missing_packets: int = 0
     missing_embeddings: int = 0
+    codec_packs: int = 0
+    missing_codec_packs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from kvpacket_store.bundle.members import (
     FORMAT_VERSION,
     HEAD,
     INDEX,
+    codec_pack,
     comment_of,
     document_description,
     document_embeddings,
@@ -31,6 +32,7 @@ from kvpacket_store.bundle.members import (
 )
 from kvpacket_store.bundle.reports import BundleReport
 from kvpacket_store.bundle.target import new_file
+from kvpacket_store.codec import named_pack
 from kvpacket_store.errors import BundleError, CodecError, NotFoundError, UsageError
 from kvpacket_store.store import DocumentManifest, PacketStore
 
@@ -48,6 +50,7 @@ def write_bundle(
     namespace: str,
     document_ids: Sequence[str] | None = None,
     overwrite: bool = False,
+    find_pack: Callable[[str], bytes | None] = lambda digest: None,
     progress: Callable[[int, int], None] | None = None,
 ) -> BundleReport:
     """Write documents with their packets into one file, whole or not at all.
@@ -67,6 +70,8 @@ def write_bundle(
         None: all of the namespace.
     overwrite : bool
         Replace a file that is there.
+    find_pack : callable
+        Returns the bytes of the codec pack of a digest, for records that name one; None: lost.
     progress : callable or None
         Called with the number of documents that are written, and of all, after each.
 
@@ -90,7 +95,7 @@ def write_bundle(
     with new_file(target, overwrite=overwrite) as file:
         _require_whole(store, namespace, ordered, damaged)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            writer = _Writer(store, namespace, archive, ids)
+            writer = _Writer(store, namespace, archive, ids, find_pack)
             for number, document_id in enumerate(ordered):
                 writer.add_document(number, document_id)
                 if progress is not None:
@@ -108,12 +113,15 @@ class _Writer:
         namespace: str,
         archive: zipfile.ZipFile,
         document_ids: Container[str],
+        find_pack: Callable[[str], bytes | None],
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._zip = archive
+        self._find_pack = find_pack
         self._index: list[str] = []
         self._seen: set[str] = set()
+        self._seen_packs: set[str] = set()
         self._report = BundleReport(documents=0, packets=0, bytes=0)
         self._embeddings: dict[str, dict[int, tuple[str, bytes]]] = defaultdict(dict)
         for document_id, segment, packet_key, values in store.iter_embeddings(namespace):
@@ -160,10 +168,23 @@ class _Writer:
         except (NotFoundError, CodecError):
             self._count(missing_packets=1)
             return
+        self._add_codec_pack(named_pack(packet.record))
         self._add(packet_record(packet_key), packet.record)
         if packet.enhancement is not None:
             self._add(packet_enhancement(packet_key), packet.enhancement)
         self._count(packets=1)
+
+    def _add_codec_pack(self, digest: str | None) -> None:
+        """Write the pack that a record names, before the first such record."""
+        if digest is None or digest in self._seen_packs:
+            return
+        self._seen_packs.add(digest)
+        data = self._find_pack(digest)
+        if data is None:
+            self._count(missing_codec_packs=1)
+        else:
+            self._add(codec_pack(digest), data)
+            self._count(codec_packs=1)
 
     def _embeddings_of(self, manifest: DocumentManifest) -> list[bytes]:
         """Return the embeddings of all segments, or none: half of them would be half an answer."""

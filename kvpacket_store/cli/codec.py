@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvpacket_store.cli.base_step import BASE_STEP_HELP, split_steps
 from kvpacket_store.cli.output import JSON_OPTION, err, out, plain, print_json, table
 from kvpacket_store.cli.progress import progress_bar
 from kvpacket_store.cli.upkeep import DAMAGE_REMAINS
@@ -32,7 +33,12 @@ def train(
     namespace: Annotated[
         str | None, typer.Option(help="One namespace's packets; all without.")
     ] = None,
-    back: Annotated[int, typer.Option(help="Layers that predictions look back: 1, 2 or 3.")] = 2,
+    back: Annotated[
+        int | None,
+        typer.Option(
+            help="Layers that predictions look back, 0 to 3.", show_default="2 if it fits"
+        ),
+    ] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write the pack here too.")] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -114,6 +120,9 @@ def recode(
             help="A digest's beginning or a file.", show_default="the store's newest, or shipped"
         ),
     ] = None,
+    base_step: Annotated[
+        str | None, typer.Option(help=BASE_STEP_HELP, show_default="sigma/4 in 2 layers")
+    ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Store every packet anew at another level. Goes on where an earlier run was interrupted."""
@@ -128,6 +137,7 @@ def recode(
             codec,
             layers=layers,
             pack=chosen,
+            base_step=split_steps(base_step),
             progress=lambda done, total: update("", done / max(total, 1)),
         )
     if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvpacket_store.cli.base_step import BASE_STEP_HELP, split_steps
 from kvpacket_store.cli.output import JSON_OPTION, out, print_json
 
 __all__ = ["init"]
@@ -25,6 +26,9 @@ def init(
     codec_pack: Annotated[
         Path | None,
         typer.Option(help="A codec pack for linear.", show_default="shipped with the model"),
+    ] = None,
+    base_step: Annotated[
+        str | None, typer.Option(help=BASE_STEP_HELP, show_default="sigma/4 in 2 layers")
     ] = None,
     kv_dtype: Annotated[
         str | None,
@@ -47,6 +51,7 @@ def init(
         codec=codec,
         layers=layers,
         codec_pack=codec_pack,
+        base_step=split_steps(base_step),
         kv_dtype=kv_dtype,
         max_bytes=max_bytes,
         packet_ttl_s=packet_ttl,
@@ -61,6 +66,7 @@ def init(
             "codec": meta.codec,
             "layers": meta.layers,
             "codec_pack": meta.codec_pack,
+            "base_step": meta.base_step,
             "kv_dtype": meta.kv_dtype,
             "max_bytes": meta.max_bytes,
             "packet_ttl_s": meta.packet_ttl_s,

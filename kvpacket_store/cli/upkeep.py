@@ -139,6 +139,8 @@ def export(
     )
     if report.missing_packets:
         out.print(f"{report.missing_packets} packets were not there; their texts travel alone")
+    if report.missing_codec_packs:
+        out.print(f"{report.missing_codec_packs} codec packs are lost: `kvps doctor` names them")
 
 
 def import_(

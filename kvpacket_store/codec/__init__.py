@@ -7,12 +7,14 @@ models, stores or floating point: equal arrays are equal bits.
 from .decoder import decode, decode_into
 from .encoder import encode
 from .layered_decoder import decode_base, decode_layers
-from .layered_encoder import BASE_STEPS, Layers, encode_layers
+from .layered_encoder import Layers, encode_layers
 from .limits import DEFAULT_MAX_BYTES
+from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP
 from .record_info import RecordInfo, info, named_pack
 
 __all__ = [
     "BASE_STEPS",
+    "DEFAULT_BASE_STEP",
     "DEFAULT_MAX_BYTES",
     "Layers",
     "RecordInfo",

@@ -6,7 +6,7 @@ together give every bit. The base is predicted from base reconstructions alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,15 +21,14 @@ from .chunk_order import Chunk, block_tokens, chunks_of, num_blocks
 from .chunks import StoredChunk, store_raw
 from .frame import ChunkEntry, Encoding, Frame, pack_head
 from .limits import DEFAULT_MAX_BYTES
-from .pack_section import PackSection, Part
+from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP, PackSection, Part
 from .workers import for_each
 
 if TYPE_CHECKING:
     from .linear.prepared import Prepared
 
-__all__ = ["BASE_STEPS", "Layers", "encode_layers", "encode_whole"]
+__all__ = ["Layers", "encode_layers", "encode_whole"]
 
-BASE_STEPS: Mapping[str, int] = {"sigma/8": 1, "sigma/4": 2, "sigma/2": 3}
 _NO_CHUNK = StoredChunk(b"", ChunkEntry(0, 0, Encoding.NOTHING, checksum(b""), checksum(b"")))
 
 
@@ -46,7 +45,7 @@ def encode_layers(
     *,
     kv_dtype: KVDtype | str,
     pack: object,
-    base_step: str | Sequence[tuple[str, str]] = "sigma/4",
+    base_step: str | Sequence[tuple[str, str]] = DEFAULT_BASE_STEP,
 ) -> Layers:
     """Return two records from which :func:`decode_layers` gives back every bit.
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["PackSection", "Part", "section_bytes"]
+__all__ = ["BASE_STEPS", "DEFAULT_BASE_STEP", "PackSection", "Part", "section_bytes"]
+
+BASE_STEPS: Mapping[str, int] = {"sigma/8": 1, "sigma/4": 2, "sigma/2": 3}
+DEFAULT_BASE_STEP = "sigma/4"
 
 _FIXED = struct.Struct("<32sB7s32s")
 NUM_SETTINGS = 4

@@ -10,6 +10,7 @@ from .checksum import Bytes
 from .chunk_order import chunks_of
 from .frame import HEADER, LEVEL_CODES, parse_head
 from .limits import view_of
+from .pack_section import BASE_STEPS
 
 __all__ = ["RecordInfo", "info", "named_pack"]
 
@@ -36,6 +37,8 @@ class RecordInfo:
         Of level ``linear``: ``"whole"``, ``"base"`` or ``"enhancement"``.
     pack : str or None
         Of level ``linear``: digest of the codec pack, hex.
+    base_step : tuple of (str, str), or None
+        Of a packet in two layers: how coarse the base is, by layer, for K and for V.
     """
 
     level: str
@@ -48,6 +51,7 @@ class RecordInfo:
     v_bytes_by_layer: tuple[int, ...]
     part: str | None = None
     pack: str | None = None
+    base_step: tuple[tuple[str, str], ...] | None = None
 
     @property
     def k_bytes(self) -> int:
@@ -97,7 +101,17 @@ def info(record: Bytes) -> RecordInfo:
         v_bytes_by_layer=tuple(stored[1]),
         part=frame.section.part.name.lower() if frame.section else None,
         pack=frame.section.pack if frame.section else None,
+        base_step=_base_step(frame.section.settings) if frame.section else None,
     )
+
+
+def _base_step(settings: tuple[int, ...]) -> tuple[tuple[str, str], ...] | None:
+    """Return the names of a section's settings; None of a packet in one layer."""
+    if not any(settings):
+        return None
+    names = {setting: name for name, setting in BASE_STEPS.items()}
+    named = [names[setting] for setting in settings]
+    return tuple(zip(named[::2], named[1::2], strict=True))
 
 
 def named_pack(record: Bytes) -> str | None:

@@ -48,6 +48,9 @@ class StoreMeta:
         Digest of what embedded its segments; vectors of another one mean nothing beside them.
     codec_pack : str or None
         Digest of the codec pack that new records are coded with, if the level takes one.
+    base_step : sequence of (str, str), or None
+        How coarse the base of new packets in two layers is, by model layer, for K and for V. None:
+        they have one layer, or an early version made the store, and it is the codec's default.
     packet_ttl_s : int or None
         Packets unused for longer are evicted, first of all and by `gc`; None: not for their age.
     format_version : int
@@ -70,10 +73,13 @@ class StoreMeta:
     embedder: str = ""
     codec_pack: str | None = None
     packet_ttl_s: int | None = None
+    base_step: tuple[tuple[str, str], ...] | None = None
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rope", tuple(self.rope))
+        if self.base_step is not None:
+            object.__setattr__(self, "base_step", tuple((k, v) for k, v in self.base_step))
         if self.max_bytes is not None and self.max_bytes < MIN_MAX_BYTES:
             raise UsageError(
                 f"max_bytes {self.max_bytes} is too little for a store; "
@@ -86,8 +92,9 @@ class StoreMeta:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
+        """Return plain JSON values; without ``base_step`` where it is None, as before it was."""
+        values = asdict(self)
+        return values if self.base_step is not None else _without(values, "base_step")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StoreMeta:
@@ -109,11 +116,15 @@ class StoreMeta:
                 "upgrade kvpacket-store"
             )
         names = {field.name for field in fields(cls)}
-        if set(values) != names:
+        if {*values, "base_step"} != names:
             raise StoreCorruptError(
                 f"the store's description lacks or adds fields: {sorted(set(values) ^ names)}"
             )
         try:
             return cls(**values)
-        except (TypeError, UsageError) as error:
+        except (TypeError, ValueError, UsageError) as error:
             raise StoreCorruptError(f"the store's description does not hold: {error}") from error
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}

@@ -163,7 +163,13 @@ class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf):
         is_read_only = bool(read_only) or environment.is_read_only
         return cls(folder, environment, meta, is_read_only=is_read_only)
 
-    def change_codec(self, codec: str, layers: int, codec_pack: str | None) -> None:
+    def change_codec(
+        self,
+        codec: str,
+        layers: int,
+        codec_pack: str | None,
+        base_step: tuple[tuple[str, str], ...] | None = None,
+    ) -> None:
         """Have new packets encoded otherwise; those that are here stay what they are.
 
         Other processes that have the store open go on as before until they open it again.
@@ -177,7 +183,9 @@ class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf):
         def action(tx: Transaction) -> StoreMeta:
             values = unpack_json(tx.get(Table.META, META_STORE) or b"", "the store's description")
             now = StoreMeta.from_dict(values)
-            changed = replace(now, codec=codec, layers=layers, codec_pack=codec_pack)
+            changed = replace(
+                now, codec=codec, layers=layers, codec_pack=codec_pack, base_step=base_step
+            )
             tx.put(Table.META, META_STORE, pack(json_bytes(changed.to_dict())))
             return changed
 

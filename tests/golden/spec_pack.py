@@ -79,7 +79,7 @@ def check_shape(layers, heads, head_dim, back):
     refuse_if(min(layers, heads, head_dim) < 1 or back < 0, CORRUPT)
     refuse_if(max(layers, heads, head_dim, back) > 65536, CORRUPT)
     num_channels = heads * head_dim
-    refuse_if(layers * num_channels**2 > 2**27, CORRUPT)
+    refuse_if(layers * num_channels**2 > 240_000_000, CORRUPT)
     num_groups = -(-num_channels // 16)
     num_weights = sum(
         16 * (num_groups * rows_before(layer, side, 16 * num_groups, back))
@@ -87,7 +87,7 @@ def check_shape(layers, heads, head_dim, back):
         for layer in range(layers)
         for side in range(2)
     )
-    refuse_if(num_weights > 2**27, CORRUPT)
+    refuse_if(num_weights > 240_000_000, CORRUPT)
 
 
 def rows_before(layer, side, padded, back):

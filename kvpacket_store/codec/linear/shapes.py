@@ -26,7 +26,7 @@ ESCAPE = 63
 BELOW = 4  # how far outside its coarse bin a prediction still tells something, in fine bins
 NUM_COARSE = 1 + 2 + 4 + 8
 NUM_FINE = (2 + 8) + (4 + 8) + (8 + 8)
-MAX_WEIGHTS = 1 << 27
+MAX_WEIGHTS = 240_000_000  # 32 layers of 1,024 channels with one layer back: 197 million
 
 
 class PackShape(NamedTuple):

@@ -7,9 +7,11 @@ import pytest
 
 from kvpacket_store.api.codec_samples import Sample, held_out_apart, store_samples
 from kvpacket_store.api.codec_training import train_codec_pack
+from kvpacket_store.api.recode import recode
 from kvpacket_store.api.store import Store
 from kvpacket_store.codec import decode, encode
 from kvpacket_store.codec.linear.pack import CodecPack
+from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.errors import (
     CapReachedError,
     NotFoundError,
@@ -155,6 +157,25 @@ def test_a_model_too_wide_for_a_pack_is_refused(new_store, monkeypatch):
     monkeypatch.setattr("kvpacket_store.codec.linear.shapes.MAX_WEIGHTS", 1000)
     with pytest.raises(UsageError, match="look back fewer layers"):
         train_codec_pack(new_store())
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_wide_model_is_looked_back_on_by_fewer_layers(new_store, monkeypatch, most):
+    store = new_store(kv_dtype="bf16")
+    store.ingest(documents(6))
+    layout = store.layout
+    sizes = layout.num_layers, layout.num_kv_heads, layout.head_dim
+    limit = PackShape(*sizes, most).num_weights
+    assert limit >= layout.num_layers * (layout.num_kv_heads * layout.head_dim) ** 2
+    before = store.packet("d00").k
+    with monkeypatch.context() as patch:
+        patch.setattr("kvpacket_store.codec.linear.shapes.MAX_WEIGHTS", limit)
+        assert train_codec_pack(store, tokens=600).back == most
+        with pytest.raises(UsageError, match="look back fewer layers"):
+            train_codec_pack(store, tokens=600, back=most + 1)
+    recode(store, "linear")
+    assert np.array_equal(store.packet("d00").k, before)
+    assert store.verify(deep=True).damaged == []
 
 
 def test_the_cap_holds(new_store, monkeypatch):

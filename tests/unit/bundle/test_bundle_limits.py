@@ -28,7 +28,7 @@ NEEDS = {
 
 
 def test_every_limit_has_a_test():
-    tested = {*NEEDS, "max_bytes", "max_json_bytes", "max_json_values"}
+    tested = {*NEEDS, "max_bytes", "max_json_bytes", "max_json_values", "max_codec_pack_bytes"}
     assert {field.name for field in dataclasses.fields(BundleLimits)} == tested
 
 
@@ -37,6 +37,18 @@ def test_a_bundle_at_its_limit_is_read_and_one_beyond_is_refused(bundle_path, na
     read_all(bundle_path, **{name: NEEDS[name]})
     with pytest.raises(BundleError, match=r"limit|max_|segments"):
         read_all(bundle_path, **{name: NEEDS[name] - 1})
+
+
+def test_a_codec_pack_is_bounded_too(small_bundle, reseal):
+    def change(members):
+        members["packs/" + "0" * 64 + ".kvc"] = bytes(40)
+
+    reseal(small_bundle, change)
+    with read_bundle(small_bundle, limits=BundleLimits(max_codec_pack_bytes=40)) as bundle:
+        assert bundle.codec_pack("0" * 64) == bytes(40)
+        assert bundle.codec_pack("1" * 64) is None
+    with pytest.raises(BundleError, match="limits"):
+        read_bundle(small_bundle, limits=BundleLimits(max_codec_pack_bytes=39))
 
 
 def test_the_file_and_its_json(bundle_path):
