@@ -1,21 +1,51 @@
-"""Records of a bundle: checked before they are filed, with the codec packs that they need."""
+"""Records of a bundle: checked before they are filed; the codec packs that they need come first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.loader import PacketLoader
-from kvpacket_store.bundle import Bundle
+from kvpacket_store.bundle import (
+    Bundle,
+    ImportReport,
+    import_bundle,
+    read_bundle,
+    require_same_identity,
+)
 from kvpacket_store.codec import named_pack
-from kvpacket_store.errors import CodecError, CorruptRecordError
+from kvpacket_store.errors import (
+    BundleError,
+    CapReachedError,
+    CodecError,
+    CorruptRecordError,
+    KVPacketError,
+    StoreError,
+)
 from kvpacket_store.store import PacketRecord
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
     from kvpacket_store.codec.linear.pack import CodecPack
 
-__all__ = ["BundledRecords"]
+__all__ = ["BundledRecords", "file_bundle"]
+
+
+def file_bundle(store: Store, path: Path, namespace: str) -> ImportReport:
+    """File a bundle's documents in a namespace; arguments and errors are ``Store.import_bundle``'s.
+
+    The packs that its records need are brought first.
+    """
+    with read_bundle(path) as bundle:
+        require_same_identity(bundle.identity, store.meta)
+        records = BundledRecords(store, bundle)
+        records.bring_packs()
+        return import_bundle(
+            store.packets, bundle, namespace=namespace, check=records.require_genuine
+        )
 
 
 class BundledRecords:
@@ -33,41 +63,92 @@ class BundledRecords:
         self._store = store
         self._bundle = bundle
         self._loader = PacketLoader(store)
-        self._offered: dict[str, CodecPack | None] = {}
+        self._refused: dict[str, KVPacketError] = {}
+        self._last: CodecPack | None = None  # one at a time: a small file may be a large pack
 
-    def require_genuine(self, record: PacketRecord) -> None:
-        """Refuse a record that does not hold what stands beside it; else keep the pack it needs.
+    def bring_packs(self) -> None:
+        """Put the packs that the store lacks into it, each once a genuine record has needed it.
+
+        Also where all documents are in the store already: its own pack may be lost.
 
         Raises
         ------
-        BundleError, CodecError
-            The record, or the pack that it names, is damaged or not what it should be.
-        CapReachedError, StoreFullError, StoreError
-            The pack cannot be put into the store.
+        StoreError, StoreFullError
+            A pack cannot be written. One that the cap leaves no room for is told by document.
+        """
+        lacked = {digest for digest in self._bundle.codec_packs if self._lacks(digest)}
+        for record in self._records() if lacked else ():
+            digest = named_pack(record.record)
+            if digest in lacked and self._bring(digest, record):
+                lacked.remove(digest)
+            if not lacked:
+                break
+        self._last = None
+
+    def require_genuine(self, record: PacketRecord) -> None:
+        """Refuse a record that does not hold what stands beside it.
+
+        Raises
+        ------
+        CodecError
+            The record, or the pack that it names, is damaged, lost or not what it should be.
         """
         digest = named_pack(record.record)
-        pack = None if digest is None else self._offered_pack(digest)
-        self._loader.require_genuine(record, pack)
-        if pack is not None:  # not before a genuine record needed it
-            keep_within_cap(self._store, pack)
-            self._offered[pack.digest] = None
+        if digest is not None and self._lacks(digest):
+            reason = self._refused.get(digest, "it is neither in the store nor in the bundle")
+            raise CodecError(
+                f"codec pack {digest[:12]}: {reason}; export again from a store that has it, or "
+                "ingest the document"
+            )
+        self._loader.require_genuine(record)
 
-    def _offered_pack(self, digest: str) -> CodecPack | None:
-        """Return the bundle's pack where the store has none of its own."""
-        if digest not in self._offered:
-            has_own = self._store.codec_packs.problem(digest) is None
-            data = None if has_own else self._bundle.codec_pack(digest)
-            self._offered[digest] = None if data is None else _read(data, digest)
-        return self._offered[digest]
+    def _lacks(self, digest: str) -> bool:
+        return not self._store.codec_packs.has(digest)
 
+    def _records(self) -> Iterator[PacketRecord]:
+        """Yield what can be read; the import itself names what cannot."""
+        for number in range(self._bundle.num_documents):
+            with suppress(KVPacketError):
+                _, packets, _ = self._bundle.document(number)
+                for key in packets:
+                    with suppress(KVPacketError):
+                        yield packets[key]
 
-def _read(data: bytes, digest: str) -> CodecPack:
-    from kvpacket_store.codec.linear.pack import CodecPack
+    def _bring(self, digest: str, record: PacketRecord) -> bool:
+        """Keep the pack if the record is genuine with it; say whether it needs no other record."""
+        try:
+            pack = self._read(digest)
+            keep_it = self._is_genuine(record, pack)
+            if keep_it:
+                keep_within_cap(self._store, pack)
+        except CapReachedError as error:
+            self._refused[digest] = error
+        except StoreError:
+            raise
+        except (CodecError, BundleError) as error:
+            self._refused[digest] = error
+        else:
+            return keep_it
+        return True
 
-    try:
-        pack = CodecPack.from_bytes(data)
-    except CodecError as error:
-        raise CorruptRecordError(f"codec pack {digest[:12]} of the bundle: {error}") from error
-    if pack.digest != digest:
-        raise CorruptRecordError(f"codec pack {digest[:12]} of the bundle is another pack")
-    return pack
+    def _is_genuine(self, record: PacketRecord, pack: CodecPack) -> bool:
+        try:
+            self._loader.require_genuine(record, pack)
+        except CodecError:
+            return False
+        return True
+
+    def _read(self, digest: str) -> CodecPack:
+        from kvpacket_store.codec.linear.pack import CodecPack
+
+        if self._last is not None and self._last.digest == digest:
+            return self._last
+        need, self._last = self._store.pack_need, None
+        data = self._bundle.codec_pack(digest)
+        pack = CodecPack.from_bytes(data, max_bytes=need.max_pack_bytes)
+        if pack.digest != digest:
+            raise CorruptRecordError("in the bundle is another pack of that name")
+        if misfit := need.misfit(pack):
+            raise CorruptRecordError(misfit)
+        self._last = pack
+        return pack

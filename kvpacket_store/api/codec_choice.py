@@ -42,6 +42,16 @@ class PackNeed(NamedTuple):
     kv_dtype: KVDtype
     layout: KVLayout
 
+    @property
+    def max_pack_bytes(self) -> int:
+        """What a fitting pack's contents may take: three layers back, and 16 MiB about it."""
+        from kvpacket_store.codec.linear.shapes import PackShape
+
+        layout = self.layout
+        sizes = layout.num_layers, layout.num_kv_heads, layout.head_dim
+        per_channel_bytes = 32 * 2 * layout.num_layers * layout.num_kv_heads * layout.head_dim
+        return PackShape(*sizes, 3).num_weights + per_channel_bytes + (16 << 20)
+
     def misfit(self, pack: CodecPack) -> str | None:
         """Return by what a pack does not fit, if by anything."""
         layout = self.layout

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from kvpacket_store.errors import (
     CodecError,
     CorruptRecordError,
     LevelUnavailableError,
+    ReadOnlyError,
     UsageError,
 )
 from kvpacket_store.store.disk_use import PACKS_FOLDER
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CodecPacks", "keep_within_cap", "load_pack"]
 
 _SUFFIX = ".kvc"
+_MAX_KNOWN = 4
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,7 +49,8 @@ class CodecPacks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / PACKS_FOLDER
-        self._known: dict[str, CodecPack] = {}
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, CodecPack] = OrderedDict()
 
     def find(self, digest: str) -> CodecPack:
         """Return the pack of that digest: the store's own file, else a shipped one.
@@ -55,9 +60,16 @@ class CodecPacks:
         LevelUnavailableError
             Neither is there; the message says what is wrong with the file.
         """
-        if digest not in self._known:
-            self._known[digest] = self._load(digest)
-        return self._known[digest]
+        pack = self._known.get(digest)
+        return self._remember(pack if pack is not None else self._load(digest))
+
+    def has(self, digest: str) -> bool:
+        """Say whether `find` finds it."""
+        try:
+            self.find(digest)
+        except LevelUnavailableError:
+            return False
+        return True
 
     def to_bytes(self, digest: str) -> bytes | None:
         """Return the file of the pack of that digest; None: it is not to be had."""
@@ -86,7 +98,7 @@ class CodecPacks:
             self._keep(pack)
         except OSError as error:
             raise as_store_error(error, self.folder.parent) from error
-        self._known[pack.digest] = pack
+        self._remember(pack)
 
     def _keep(self, pack: CodecPack) -> None:
         path = self._path(pack.digest)
@@ -109,8 +121,16 @@ class CodecPacks:
         found = [(-path.stat().st_mtime_ns, path.stem) for path in self.folder.glob(f"*{_SUFFIX}")]
         for _, digest in sorted(found):
             with contextlib.suppress(CodecError):
-                self._known[digest] = self._read(digest)
-                yield self._known[digest]
+                yield self._remember(self._read(digest))
+
+    def _remember(self, pack: CodecPack) -> CodecPack:
+        """Hold the packs that were used last: many would be much memory."""
+        with self._lock:
+            self._known[pack.digest] = pack
+            self._known.move_to_end(pack.digest)
+            while len(self._known) > _MAX_KNOWN:
+                self._known.popitem(last=False)
+        return pack
 
     def _load(self, digest: str) -> CodecPack:
         try:
@@ -148,14 +168,21 @@ def keep_within_cap(store: Store, pack: CodecPack) -> Path:
 
     Raises
     ------
+    ReadOnlyError
+        The store is open for reading alone.
     CapReachedError
         The pack is new there, and would not fit under the store's byte cap. Nothing has changed.
     StoreError, StoreFullError
         It cannot be written there.
     """
+    if store.packets.is_read_only:
+        raise ReadOnlyError(f"store {store.path} is open for reading alone; it cannot take a pack")
     packs, cap_bytes = store.codec_packs, store.meta.max_bytes
+    file = packs.folder / f"{pack.digest}{_SUFFIX}"
     if cap_bytes is not None and packs.problem(pack.digest) is not None:
-        pack_bytes, used_bytes = len(pack.to_bytes()), store.packets.stats().file_bytes
+        replaced_bytes = file.stat().st_size if file.is_file() else 0
+        pack_bytes = len(pack.to_bytes())
+        used_bytes = store.packets.stats().file_bytes - replaced_bytes
         if used_bytes + pack_bytes > cap_bytes:
             raise CapReachedError(
                 f"store {store.path}: its byte cap leaves no room for the codec pack of "
@@ -163,7 +190,7 @@ def keep_within_cap(store: Store, pack: CodecPack) -> Path:
                 "Delete documents and compact the store, or use one with a larger cap"
             )
     packs.keep(pack)
-    return packs.folder / f"{pack.digest}{_SUFFIX}"
+    return file
 
 
 def load_pack(path: Path) -> CodecPack:

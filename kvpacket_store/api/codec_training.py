@@ -158,8 +158,8 @@ def _possible_back(store: Store, asked: int | None) -> int:
     """Return how many layers to look back: as asked, else the most up to 2 that a pack can have."""
     from kvpacket_store.codec.linear.shapes import PackShape
 
-    if asked not in (None, 0, 1, 2, 3):
-        raise UsageError(f"back is {asked}; predictions look back 0 to 3 layers")
+    if asked is not None and (type(asked) is not int or not 0 <= asked <= 3):
+        raise UsageError(f"back is {asked!r:.40}; predictions look back 0 to 3 layers")
     layout = store.layout
     sizes = layout.num_layers, layout.num_kv_heads, layout.head_dim
     problem: ValueError | None = None

@@ -7,6 +7,8 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from kvpacket_store.api.findings import Check
@@ -16,7 +18,9 @@ from kvpacket_store.api.identity_checks import (
     check_packets,
 )
 from kvpacket_store.api.store import Store
+from kvpacket_store.codec import named_pack
 from kvpacket_store.errors import (
+    KVPacketError,
     LevelUnavailableError,
     ModelError,
     StoreError,
@@ -28,6 +32,7 @@ __all__ = ["Check", "examine"]
 _PACKAGES = ("torch", "transformers", "lmdb", "zstandard", "faiss-cpu", "numpy")
 _LOW_DISK_BYTES = 2 << 30
 _LONG_READER_COMMITS = 50
+_PACKETS_LOOKED_AT = 64  # of each namespace
 # LMDB needs a local file system: it maps the file, and its locks are the kernel's.
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"})
 
@@ -157,6 +162,10 @@ def _structure(store: Store) -> list[Check]:
 def _codec_pack(store: Store) -> Check:
     """Check that what new records are coded with is in the store's folder."""
     name, digest = "codec pack", store.meta.codec_pack
+    if lost := _lost_packs(store):
+        detail = f"{', '.join(lost)}: packets name them, and are prefilled again for each answer"
+        remedy = "import a bundle that has them, or `kvps verify --deep --repair`"
+        return Check(name, "error", False, detail, remedy, exit_code=4)
     if digest is None:
         return Check(name, "info", ok=True, detail=f"level {store.meta.codec} takes none")
     reason = store.codec_packs.problem(digest)
@@ -169,6 +178,17 @@ def _codec_pack(store: Store) -> Check:
         return Check(name, "error", False, detail, str(error), exit_code=4)
     detail = f"{reason}; the same one that ships serves, where this version is installed"
     return Check(name, "warning", False, detail, "`kvps verify --repair` puts it back")
+
+
+def _lost_packs(store: Store) -> list[str]:
+    """Return packs, other than that in use, that some of the records name and that are not here."""
+    named: set[str | None] = set()
+    for namespace in store.packets.namespaces():
+        for key in islice(store.packets.iter_packet_keys(namespace), _PACKETS_LOOKED_AT):
+            with suppress(KVPacketError):  # evicted or damaged: other checks say so
+                named.add(named_pack(store.packets.read_packet(namespace, key).record))
+    others = named - {None, store.meta.codec_pack}
+    return sorted(digest[:12] for digest in others if digest and not store.codec_packs.has(digest))
 
 
 def _model(store: Store, *, is_equipped: bool) -> Iterator[Check]:

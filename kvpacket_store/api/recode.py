@@ -17,7 +17,7 @@ from kvpacket_store.api.codec_choice import (
 from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.records import decode_packet, encode_packet
 from kvpacket_store.codec import info
-from kvpacket_store.errors import CodecError, NotFoundError
+from kvpacket_store.errors import CodecError, LevelUnavailableError, NotFoundError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import Damage, PacketRecord, StoredPacket
 from kvpacket_store.types import Report
@@ -43,6 +43,10 @@ class RecodeReport(Report):
         Packets that cannot be decoded, and why: `verify` with repair prefills them again.
     bytes_before, bytes_after : int
         Of the records of all these packets.
+    codec_pack : str or None
+        Digest of the pack that is in use now.
+    base_step : sequence of (str, str), or None
+        By model layer, for K and for V.
     """
 
     recoded: int = 0
@@ -50,6 +54,8 @@ class RecodeReport(Report):
     skipped: list[Damage] = field(default_factory=list)
     bytes_before: int = 0
     bytes_after: int = 0
+    codec_pack: str | None = None
+    base_step: tuple[tuple[str, str], ...] | None = None
 
 
 def recode(
@@ -76,11 +82,12 @@ def recode(
     layers : int, optional
         As for ``Store.create``.
     pack : CodecPack or path, optional
-        For ``linear``; default: the newest that the store has and that fits, else the shipped one.
+        For ``linear``; default: the one that the store uses, else the newest that it has and that
+        fits, else the shipped one.
     progress : callable, optional
         Called after each packet with how many were looked at, and of how many.
     base_step : BaseStep, optional
-        As for ``Store.create``.
+        As for ``Store.create``; default: as the store has it, if it has two layers.
 
     Raises
     ------
@@ -90,13 +97,16 @@ def recode(
         Nothing more can be written.
     """
     num_layers = choose_layers(codec, layers)
+    if base_step is None and num_layers == store.meta.layers:
+        base_step = store.meta.base_step
     steps = choose_base_step(base_step, num_layers, store.layout.num_layers)
-    chosen = choose_pack(codec, pack, store.pack_need, store.codec_packs.kept())
-    if chosen is not None and not store.packets.is_read_only:  # else the next line says so
+    chosen = choose_pack(codec, pack, store.pack_need, _kept(store))
+    if chosen is not None:
         keep_within_cap(store, chosen)
     digest = None if chosen is None else chosen.digest
     store.packets.change_codec(codec, num_layers, digest, steps)
     work = _Recoding(store)
+    work.report.codec_pack, work.report.base_step = digest, steps
     sizes = store.packets.stats()
     total = sizes.packets + sizes.evicted_packets
     for number, (namespace, packet_key) in enumerate(_packet_keys(store), start=1):
@@ -104,6 +114,14 @@ def recode(
         if progress is not None:
             progress(number, max(number, total))
     return work.report
+
+
+def _kept(store: Store) -> Iterator[CodecPack]:
+    """Yield the packs that the store has, the one in use first."""
+    with contextlib.suppress(LevelUnavailableError):
+        if (in_use := store.codec_pack) is not None:
+            yield in_use
+    yield from store.codec_packs.kept()
 
 
 def _packet_keys(store: Store) -> Iterator[tuple[str, str]]:

@@ -293,9 +293,6 @@ class Store(Equipped):
         BundleError, StoreFullError
             As ``bundle.import_bundle``.
         """
-        from kvpacket_store.api.bundled import BundledRecords
-        from kvpacket_store.bundle import import_bundle, read_bundle
+        from kvpacket_store.api.bundled import file_bundle
 
-        with read_bundle(path) as bundle:
-            check = BundledRecords(self, bundle).require_genuine
-            return import_bundle(self._packets, bundle, namespace=namespace, check=check)
+        return file_bundle(self, Path(path), namespace)

@@ -5,7 +5,7 @@ whoever imports a bundle hands in what looks at it.
 """
 
 from kvpacket_store.bundle.bundle import Bundle, BundledDocument, BundledPackets, read_bundle
-from kvpacket_store.bundle.identity import BundleIdentity
+from kvpacket_store.bundle.identity import BundleIdentity, require_same_identity
 from kvpacket_store.bundle.importer import import_bundle
 from kvpacket_store.bundle.limits import BundleLimits
 from kvpacket_store.bundle.reports import BundleReport, ImportFailure, ImportReport
@@ -22,5 +22,6 @@ __all__ = [
     "ImportReport",
     "import_bundle",
     "read_bundle",
+    "require_same_identity",
     "write_bundle",
 ]

@@ -141,16 +141,24 @@ class Bundle:
             embeddings = split_embeddings(data, len(manifest.segments), name)
         return manifest, BundledPackets(self, manifest), embeddings
 
-    def codec_pack(self, digest: str) -> bytes | None:
-        """Return a codec pack's bytes, not looked at yet; None: it does not travel.
+    @property
+    def codec_packs(self) -> list[str]:
+        """Digests of the codec packs that travel, as their names say."""
+        return [
+            name.removeprefix("packs/").removesuffix(".kvc")
+            for name in self.members
+            if name.endswith(".kvc")
+        ]
+
+    def codec_pack(self, digest: str) -> bytes:
+        """Return a codec pack's bytes, not looked at yet.
 
         Raises
         ------
         BundleError
-            It is damaged.
+            It is damaged, or does not travel.
         """
-        name = codec_pack(digest)
-        return self.members.read(name) if name in self.members else None
+        return self.members.read(codec_pack(digest))
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -24,8 +24,10 @@ class BundleReport(Report):
         texts do, and the token ids where they could be read.
     missing_embeddings : int
         Documents that travel without embeddings, because the store has not all of them, undamaged.
-    codec_packs, missing_codec_packs : int
-        Codec packs that travel with the records that name them; such as the store had lost.
+    codec_packs : int
+        Codec packs that travel with the records that name them.
+    missing_codec_packs : list of str
+        Digests of those that the store has lost.
     """
 
     documents: int
@@ -34,7 +36,7 @@ class BundleReport(Report):
     missing_packets: int = 0
     missing_embeddings: int = 0
     codec_packs: int = 0
-    missing_codec_packs: int = 0
+    missing_codec_packs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

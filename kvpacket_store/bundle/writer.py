@@ -181,7 +181,7 @@ class _Writer:
         self._seen_packs.add(digest)
         data = self._find_pack(digest)
         if data is None:
-            self._count(missing_codec_packs=1)
+            self._report.missing_codec_packs.append(digest)
         else:
             self._add(codec_pack(digest), data)
             self._count(codec_packs=1)

@@ -73,7 +73,8 @@ def _tell(report: TrainReport, store: str) -> None:
     for step, of in bits["layers"].items():
         rows.append([f"linear, 2 layers, {step}", f"{of['base']:.2f}", of["total"]])
     out.print(table("", ["codec", "base", "total"], rows))
-    out.print(plain(f"{report.path}\nTo use it: kvps codec recode {store} --codec linear"))
+    use = f"kvps codec recode {store} --codec linear --pack {report.digest[:12]}"
+    out.print(plain(f"{report.path}\nTo use it: {use}"))
 
 
 @app.command("list")
@@ -117,11 +118,11 @@ def recode(
     pack: Annotated[
         str | None,
         typer.Option(
-            help="A digest's beginning or a file.", show_default="the store's newest, or shipped"
+            help="A digest's beginning or a file.", show_default="in use, newest, or shipped"
         ),
     ] = None,
     base_step: Annotated[
-        str | None, typer.Option(help=BASE_STEP_HELP, show_default="sigma/4 in 2 layers")
+        str | None, typer.Option(help=BASE_STEP_HELP, show_default="as it is, or sigma/4")
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:

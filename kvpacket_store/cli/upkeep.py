@@ -140,7 +140,8 @@ def export(
     if report.missing_packets:
         out.print(f"{report.missing_packets} packets were not there; their texts travel alone")
     if report.missing_codec_packs:
-        out.print(f"{report.missing_codec_packs} codec packs are lost: `kvps doctor` names them")
+        names = ", ".join(digest[:12] for digest in report.missing_codec_packs)
+        out.print(f"codec packs are lost, and do not travel with their packets: {names}")
 
 
 def import_(

@@ -126,8 +126,10 @@ class CodecPack:
         return _HEAD.pack(MAGIC, PACK_VERSION, len(contents)) + packed
 
     @classmethod
-    def from_bytes(cls, data: Bytes) -> CodecPack:
+    def from_bytes(cls, data: Bytes, *, max_bytes: int = MAX_PACK_BYTES) -> CodecPack:
         """Return the pack that :meth:`to_bytes` gave, checked.
+
+        ``max_bytes`` bounds its contents, before anything of their size is allocated.
 
         Raises
         ------
@@ -142,7 +144,7 @@ class CodecPack:
         if version != PACK_VERSION:
             raise UnsupportedFormatError(f"codec pack of version {version}; upgrade kvpacket-store")
         packed = data[_HEAD.size :]
-        if num_bytes > min(MAX_PACK_BYTES, _MAX_RATIO * len(packed)):
+        if num_bytes > min(max_bytes, MAX_PACK_BYTES, _MAX_RATIO * len(packed)):
             raise _damaged(f"it declares {num_bytes} bytes")
         try:
             if zstandard.frame_content_size(packed) != num_bytes:

@@ -127,11 +127,35 @@ def test_one_layer_has_no_base(new_store):
         new_store(codec="fast", base_step="sigma/4")
 
 
+def test_a_recode_keeps_pack_and_step_unless_told_otherwise(new_linear, pack):
+    store = new_linear(("sigma/8", "sigma/2"))
+    before = store.meta
+    other = dataclasses.replace(pack, about={"newer": True})
+    store.codec_packs.keep(other)
+    report = recode(store, "linear")
+    assert (report.recoded, report.unchanged, store.meta) == (0, 1, before)
+    assert (report.codec_pack, report.base_step) == (pack.digest, before.base_step)
+    report = recode(store, "linear", pack=other)
+    assert (report.recoded, report.codec_pack) == (1, other.digest)
+    assert store.meta.base_step == before.base_step
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["ab", "cd"], "", {}, [["bogus", "bogus"]] * 4, [["sigma/4", "sigma/4"]] * 99, [[1, 2]] * 4,
+     [["sigma/4", None]] * 4, [[["sigma/4"], "sigma/4"]] * 4, 5],
+    ids=str,
+)  # fmt: skip
+def test_a_description_with_other_steps_is_damaged(new_linear, wrong):
+    values = new_linear().meta.to_dict()
+    with pytest.raises(StoreCorruptError):
+        StoreMeta.from_dict(values | {"base_step": wrong})
+
+
 def test_the_description_of_a_store_without_steps_reads_as_before(new_store):
     meta = new_store().meta
     values = meta.to_dict()
     assert "base_step" not in values
     assert StoreMeta.from_dict(values) == meta
-    for spoilt in (5, [["sigma/4"]], [1, 2]):
-        with pytest.raises(StoreCorruptError):
-            StoreMeta.from_dict(values | {"base_step": spoilt})
+    with pytest.raises(StoreCorruptError):  # one layer has no base
+        StoreMeta.from_dict(values | {"base_step": [["sigma/4", "sigma/4"]] * 4})

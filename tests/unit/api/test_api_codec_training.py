@@ -132,6 +132,8 @@ def test_what_cannot_work_is_refused_before_any_work(new_store, tmp_path):
     for error, options in (
         (UsageError, {"tokens": 5}),
         (UsageError, {"back": 4}),
+        (UsageError, {"back": 1.0}),
+        (UsageError, {"back": True}),
         (UsageError, {"corpus": tmp_path / "absent"}),
         (UsageError, {"corpus": empty}),
         (UsageError, {"out": tmp_path / "absent" / "x.kvc"}),

@@ -185,16 +185,16 @@ def test_evicted_and_nobodys_packets_are_passed_over(store, pack):
     assert store.packets.get_manifest("default", key).is_evicted
 
 
-def test_the_newest_pack_that_fits_is_taken(store, model, pack):
+def test_the_newest_pack_that_fits_is_taken_where_none_is_in_use(store, model, pack):
     newer = make_fitting_pack(model, seed=1)
-    recode(store, "linear", 2, pack)
-    store.codec_packs.keep(make_pack(PackShape(1, 1, 4, 1)))
-    store.codec_packs.keep(newer)
+    for one in (pack, make_pack(PackShape(1, 1, 4, 1)), newer):
+        store.codec_packs.keep(one)
     assert recode(store, "linear").recoded == 4
     assert store.codec_pack.digest == newer.digest
     assert {told[3] for told in levels(store)} == {newer.digest}
     assert recode(store, "linear", pack=pack).recoded == 4
     assert store.codec_pack.digest == pack.digest
+    assert recode(store, "linear").unchanged == 4  # the one in use stays
     assert len(list((store.path / "codec-packs").iterdir())) == 3
 
 

@@ -46,7 +46,9 @@ def test_a_codec_pack_is_bounded_too(small_bundle, reseal):
     reseal(small_bundle, change)
     with read_bundle(small_bundle, limits=BundleLimits(max_codec_pack_bytes=40)) as bundle:
         assert bundle.codec_pack("0" * 64) == bytes(40)
-        assert bundle.codec_pack("1" * 64) is None
+        assert bundle.codec_packs == ["0" * 64]
+        with pytest.raises(BundleError, match="no member"):
+            bundle.codec_pack("1" * 64)
     with pytest.raises(BundleError, match="limits"):
         read_bundle(small_bundle, limits=BundleLimits(max_codec_pack_bytes=39))
 
