@@ -96,8 +96,9 @@ def _store(data: dict[str, Any]) -> Iterator[str]:
 def _steady(data: dict[str, Any]) -> Iterator[str]:
     for row in data["rows"]:
         what = f"memory over {row['calls']:,} answers, {row['cancelled']:,} of them cancelled"
-        ours = f"{row['mib_per_1000_calls']:+.1f} MiB a 1,000"
-        yield _line(what, ours, f"{row['first_mib']:.0f} MiB at the start", "", "steady")
+        ours = f"{_range(row['second_half_mib'], 1)} MiB in the second half"
+        first = f"{_range(row['first_half_mib'], 1)} MiB in the first"
+        yield _line(what, ours, first, "", "steady")
 
 
 TABLES = {
