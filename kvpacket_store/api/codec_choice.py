@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kvpacket_store.api.codec_packs import load_pack
-from kvpacket_store.codec import BASE_STEPS, DEFAULT_BASE_STEP
+from kvpacket_store.codec import BASE_STEPS, DEFAULT_BASE_STEP, are_base_steps
 from kvpacket_store.codec.packs import installed_packs
 from kvpacket_store.errors import LevelUnavailableError, UsageError
 from kvpacket_store.types import KVDtype, KVLayout
@@ -125,35 +125,20 @@ def choose_base_step(
                 "packets in one layer have no base; leave base_step out, or take layers=2"
             )
         return None
-    pairs = _pairs(DEFAULT_BASE_STEP if asked is None else asked, num_layers)
-    if len(pairs) != num_layers or any(step not in BASE_STEPS for pair in pairs for step in pair):
+    pairs: Any
+    match DEFAULT_BASE_STEP if asked is None else asked:
+        case str(step):
+            pairs = [(step, step)] * num_layers
+        case [str(k), str(v)]:
+            pairs = [(k, v)] * num_layers
+        case rows:
+            pairs = rows
+    if not are_base_steps(pairs, num_layers):
         raise UsageError(
             f"base_step is one of {', '.join(BASE_STEPS)}, a pair of them for K and V, or such a "
             f"pair for each of {num_layers} layers; not {asked!r:.80}"
         )
-    return pairs
-
-
-def _pairs(asked: object, num_layers: int) -> tuple[tuple[str, str], ...]:
-    """Return what was asked for as a pair for each layer; nothing where it is none of the forms."""
-    match asked:
-        case str(step):
-            return ((step, step),) * num_layers
-        case [str(k), str(v)]:
-            return ((k, v),) * num_layers
-        case [*rows]:
-            return tuple(map(_pair, rows))
-        case _:
-            return ()
-
-
-def _pair(row: object) -> tuple[str, str]:
-    """Return a pair of names; such as no step has where it is something else."""
-    match row:
-        case [str(k), str(v)]:
-            return k, v
-        case _:
-            return "", ""
+    return tuple((k, v) for k, v in pairs)
 
 
 def choose_pack(

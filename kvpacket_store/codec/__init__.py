@@ -9,7 +9,7 @@ from .encoder import encode
 from .layered_decoder import decode_base, decode_layers
 from .layered_encoder import Layers, encode_layers
 from .limits import DEFAULT_MAX_BYTES
-from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP
+from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP, are_base_steps
 from .record_info import RecordInfo, info, named_pack
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "Layers",
     "RecordInfo",
+    "are_base_steps",
     "decode",
     "decode_base",
     "decode_into",

@@ -21,7 +21,7 @@ from .chunk_order import Chunk, block_tokens, chunks_of, num_blocks
 from .chunks import StoredChunk, store_raw
 from .frame import ChunkEntry, Encoding, Frame, pack_head
 from .limits import DEFAULT_MAX_BYTES
-from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP, PackSection, Part
+from .pack_section import BASE_STEPS, DEFAULT_BASE_STEP, PackSection, Part, are_base_steps
 from .workers import for_each
 
 if TYPE_CHECKING:
@@ -106,13 +106,12 @@ def _prepared(
 
 def _settings(base_step: str | Sequence[tuple[str, str]], num_layers: int) -> tuple[int, ...]:
     pairs = [(base_step,) * 2] * num_layers if isinstance(base_step, str) else base_step
-    steps = [step for pair in pairs for step in pair]
-    if len(steps) != 2 * num_layers or any(step not in BASE_STEPS for step in steps):
+    if not are_base_steps(pairs, num_layers):
         raise UsageError(
             f"base_step is one of {', '.join(BASE_STEPS)}, or such a pair for each of "
             f"{num_layers} layers"
         )
-    return tuple(BASE_STEPS[step] for step in steps)
+    return tuple(BASE_STEPS[step] for pair in pairs for step in pair)
 
 
 def _encode(

@@ -7,13 +7,36 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["BASE_STEPS", "DEFAULT_BASE_STEP", "PackSection", "Part", "section_bytes"]
+__all__ = [
+    "BASE_STEPS",
+    "DEFAULT_BASE_STEP",
+    "PackSection",
+    "Part",
+    "are_base_steps",
+    "section_bytes",
+]
 
 BASE_STEPS: Mapping[str, int] = {"sigma/8": 1, "sigma/4": 2, "sigma/2": 3}
 DEFAULT_BASE_STEP = "sigma/4"
 
 _FIXED = struct.Struct("<32sB7s32s")
 NUM_SETTINGS = 4
+
+
+def are_base_steps(pairs: object, num_layers: int) -> bool:
+    """Say whether these are the names of two steps, for K and for V, for each of a model's layers.
+
+    Examples
+    --------
+    >>> are_base_steps([("sigma/8", "sigma/2")], 1), are_base_steps([("sigma/8", "sigma/3")], 1)
+    (True, False)
+    """
+    return (
+        isinstance(pairs, list | tuple)
+        and len(pairs) == num_layers
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
+        and all(isinstance(step, str) and step in BASE_STEPS for pair in pairs for step in pair)
+    )
 
 
 class Part(enum.IntEnum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from kvpacket_store.codec import BASE_STEPS
+from kvpacket_store.codec import are_base_steps
 from kvpacket_store.errors import StoreCorruptError, UnsupportedFormatError, UsageError
 
 __all__ = ["FORMAT_VERSION", "MIN_MAX_BYTES", "StoreMeta"]
@@ -80,7 +80,10 @@ class StoreMeta:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rope", tuple(self.rope))
         if self.base_step is not None:
-            object.__setattr__(self, "base_step", self._checked_steps())
+            num_layers = self.layout["num_layers"]
+            if self.layers != 2 or not are_base_steps(self.base_step, num_layers):
+                raise UsageError(f"base_step {self.base_step!r:.80} is not of this store's layers")
+            object.__setattr__(self, "base_step", tuple((k, v) for k, v in self.base_step))
         if self.max_bytes is not None and self.max_bytes < MIN_MAX_BYTES:
             raise UsageError(
                 f"max_bytes {self.max_bytes} is too little for a store; "
@@ -92,20 +95,12 @@ class StoreMeta:
                 "pass 1 second or more, or None"
             )
 
-    def _checked_steps(self) -> tuple[tuple[str, str], ...]:
-        rows: list[Any] = list(self.base_step or ())
-        right = self.layers == 2 and len(rows) == self.layout["num_layers"]
-        for row in rows:
-            right = right and isinstance(row, list | tuple) and len(row) == 2
-            right = right and all(isinstance(s, str) and s in BASE_STEPS for s in row)
-        if not right:
-            raise UsageError(f"base_step {self.base_step!r:.80} is not of this store's layers")
-        return tuple((k, v) for k, v in rows)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; without ``base_step`` where it is None, as before it was."""
         values = asdict(self)
-        return values if self.base_step is not None else _without(values, "base_step")
+        if self.base_step is None:
+            del values["base_step"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StoreMeta:
@@ -135,7 +130,3 @@ class StoreMeta:
             return cls(**values)
         except (TypeError, LookupError, UsageError) as error:
             raise StoreCorruptError(f"the store's description does not hold: {error}") from error
-
-
-def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}
