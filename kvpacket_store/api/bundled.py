@@ -23,7 +23,6 @@ from kvpacket_store.errors import (
     CodecError,
     CorruptRecordError,
     KVPacketError,
-    StoreError,
 )
 from kvpacket_store.store import PacketRecord
 
@@ -123,8 +122,6 @@ class BundledRecords:
                 keep_within_cap(self._store, pack)
         except CapReachedError as error:
             self._refused[digest] = error
-        except StoreError:
-            raise
         except (CodecError, BundleError) as error:
             self._refused[digest] = error
         else:

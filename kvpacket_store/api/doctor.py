@@ -32,7 +32,7 @@ __all__ = ["Check", "examine"]
 _PACKAGES = ("torch", "transformers", "lmdb", "zstandard", "faiss-cpu", "numpy")
 _LOW_DISK_BYTES = 2 << 30
 _LONG_READER_COMMITS = 50
-_PACKETS_LOOKED_AT = 64  # of each namespace
+_PACKETS_LOOKED_AT = 64
 # LMDB needs a local file system: it maps the file, and its locks are the kernel's.
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"})
 
@@ -160,33 +160,37 @@ def _structure(store: Store) -> list[Check]:
 
 
 def _codec_pack(store: Store) -> Check:
-    """Check that what new records are coded with is in the store's folder."""
+    """Check that what new records are coded with is in the store's folder, and what others name."""
     name, digest = "codec pack", store.meta.codec_pack
+    reason = None if digest is None else store.codec_packs.problem(digest)
+    if digest is not None and reason is not None:
+        return _lost_pack_in_use(store, digest, reason)
     if lost := _lost_packs(store):
         detail = f"{', '.join(lost)}: packets name them, and are prefilled again for each answer"
         remedy = "import a bundle that has them, or `kvps verify --deep --repair`"
         return Check(name, "error", False, detail, remedy, exit_code=4)
-    if digest is None:
-        return Check(name, "info", ok=True, detail=f"level {store.meta.codec} takes none")
-    reason = store.codec_packs.problem(digest)
-    if reason is None:
-        return Check(name, "info", ok=True, detail=digest[:12])
+    detail = f"level {store.meta.codec} takes none" if digest is None else digest[:12]
+    return Check(name, "info", ok=True, detail=detail)
+
+
+def _lost_pack_in_use(store: Store, digest: str, reason: str) -> Check:
     try:
         store.codec_packs.find(digest)
     except LevelUnavailableError as error:
         detail = f"{reason}: packets are prefilled again for each answer, and none can be added"
-        return Check(name, "error", False, detail, str(error), exit_code=4)
+        return Check("codec pack", "error", False, detail, str(error), exit_code=4)
     detail = f"{reason}; the same one that ships serves, where this version is installed"
-    return Check(name, "warning", False, detail, "`kvps verify --repair` puts it back")
+    return Check("codec pack", "warning", False, detail, "`kvps verify --repair` puts it back")
 
 
 def _lost_packs(store: Store) -> list[str]:
     """Return packs, other than that in use, that some of the records name and that are not here."""
     named: set[str | None] = set()
-    for namespace in store.packets.namespaces():
-        for key in islice(store.packets.iter_packet_keys(namespace), _PACKETS_LOOKED_AT):
-            with suppress(KVPacketError):  # evicted or damaged: other checks say so
-                named.add(named_pack(store.packets.read_packet(namespace, key).record))
+    packets = store.packets
+    keys = ((name, key) for name in packets.namespaces() for key in packets.iter_packet_keys(name))
+    for namespace, key in islice(keys, _PACKETS_LOOKED_AT):
+        with suppress(KVPacketError):  # evicted or damaged: other checks say so
+            named.add(named_pack(packets.read_packet(namespace, key).record))
     others = named - {None, store.meta.codec_pack}
     return sorted(digest[:12] for digest in others if digest and not store.codec_packs.has(digest))
 
