@@ -10,20 +10,11 @@ from kvpacket_store.api.codec_choice import choose_base_step
 from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.recode import recode
 from kvpacket_store.codec import info
-from kvpacket_store.codec.linear.shapes import PackShape
-from kvpacket_store.codec.linear.synthetic import make_pack
 from kvpacket_store.errors import StoreCorruptError, UsageError
 from kvpacket_store.store import StoreMeta
 from kvpacket_store.types import Document
 
 DOCS = [Document("Rhine", "The Rhine flows to the sea. " * 12)]
-
-
-@pytest.fixture
-def pack(model):
-    layout = model.layout
-    shape = PackShape(layout.num_layers, layout.num_kv_heads, layout.head_dim, 2)
-    return dataclasses.replace(make_pack(shape, "bf16"), weights=model.fingerprint.weights)
 
 
 @pytest.fixture

@@ -59,13 +59,6 @@ LOSSES = [lose, cut, spoil, empty, swap, a_folder]
 
 
 @pytest.fixture
-def pack(model):
-    layout = model.layout
-    shape = PackShape(layout.num_layers, layout.num_kv_heads, layout.head_dim, 2)
-    return dataclasses.replace(make_pack(shape, "bf16"), weights=model.fingerprint.weights)
-
-
-@pytest.fixture
 def after(new_store, pack, tiny_model, word_embedder):
     """A function: what happens to the pack's file → the store opened again, the answer before."""
     opened = []

@@ -35,19 +35,6 @@ def soft():
 
 
 @pytest.fixture
-def pack_of(tiny_model):
-    """A function: KV dtype, changes → a codec pack of the tiny model."""
-    model = tiny_model("llama")
-    shape = PackShape(model.layout.num_layers, model.layout.num_kv_heads, model.layout.head_dim, 2)
-
-    def make(kv_dtype="bf16", seed=0, **changes):
-        pack = make_pack(shape, kv_dtype, seed)
-        return dataclasses.replace(pack, **{"weights": model.fingerprint.weights} | changes)
-
-    return make
-
-
-@pytest.fixture
 def linear(new_store, pack_of):
     """A function: options → a filled store of level linear, small segments, an adapter."""
 

@@ -27,17 +27,6 @@ LONG = {"max_new_tokens": 6, "ignore_eos": True}
 
 
 @pytest.fixture
-def pack(model):
-    return make_fitting_pack(model)
-
-
-def make_fitting_pack(model, seed=0):
-    layout = model.layout
-    shape = PackShape(layout.num_layers, layout.num_kv_heads, layout.head_dim, 2)
-    return dataclasses.replace(make_pack(shape, "bf16", seed), weights=model.fingerprint.weights)
-
-
-@pytest.fixture
 def store(new_store):
     """Two namespaces of a store at level fast."""
     made = new_store(kv_dtype="bf16", segment_tokens=128)
@@ -185,8 +174,8 @@ def test_evicted_and_nobodys_packets_are_passed_over(store, pack):
     assert store.packets.get_manifest("default", key).is_evicted
 
 
-def test_the_newest_pack_that_fits_is_taken_where_none_is_in_use(store, model, pack):
-    newer = make_fitting_pack(model, seed=1)
+def test_the_newest_pack_that_fits_is_taken_where_none_is_in_use(store, pack_of, pack):
+    newer = pack_of(seed=1)
     for one in (pack, make_pack(PackShape(1, 1, 4, 1)), newer):
         store.codec_packs.keep(one)
     assert recode(store, "linear").recoded == 4
