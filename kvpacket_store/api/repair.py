@@ -6,9 +6,16 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.records import make_record
-from kvpacket_store.errors import CodecError, NotFoundError, StoreCorruptError, UsageError
+from kvpacket_store.errors import (
+    CapReachedError,
+    CodecError,
+    NotFoundError,
+    StoreCorruptError,
+    UsageError,
+)
 from kvpacket_store.store import Damage
 from kvpacket_store.types import Document
 
@@ -36,9 +43,9 @@ def repair_store(store: Store, damaged: Sequence[Damage]) -> None:
         Nothing can be written.
     """
     store.packets.mend()
-    with contextlib.suppress(*_BEYOND_REPAIR):
-        if (pack := store.codec_pack) is not None:  # where one of that digest ships
-            store.codec_packs.keep(pack)
+    with contextlib.suppress(*_BEYOND_REPAIR, CapReachedError):
+        if (pack := store.codec_pack) is not None:  # where one of that digest ships; it serves
+            keep_within_cap(store, pack)
     loader = PacketLoader(store)
     for found in damaged:
         if found.namespace is not None and found.document_ids and found.packet_key is not None:

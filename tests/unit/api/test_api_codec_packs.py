@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from kvpacket_store.api import Engine, Store
@@ -148,6 +149,26 @@ def test_the_shipped_pack_serves_and_is_put_back(after, shipped, pack, found_by_
     assert ([f.packet_key for f in report.damaged], report.repaired) == ([None], 1)
     assert found_by_doctor(store).ok
     assert CodecPacks(store.path).problem(pack.digest) is None
+
+
+def test_a_repair_puts_no_pack_back_beyond_the_cap(
+    new_store, pack, tiny_model, word_embedder, monkeypatch
+):
+    heavy = dataclasses.replace(
+        pack, about={"noise": np.random.default_rng(0).bytes(3 << 20).hex()}
+    )
+    store = new_store(kv_dtype="bf16", codec="linear", codec_pack=heavy, max_bytes=6 << 20)
+    store.ingest(DOCS)
+    store.close()
+    (store.path / "codec-packs" / f"{heavy.digest}.kvc").unlink()
+    monkeypatch.setattr("kvpacket_store.api.codec_packs.installed_packs", lambda: (heavy,))
+    for max_bytes, is_back in ((2 << 20, False), (6 << 20, True)):
+        with Store.open(store.path, model=tiny_model("llama"), embedder=word_embedder) as again:
+            meta = dataclasses.replace(again.meta, max_bytes=max_bytes)
+            monkeypatch.setattr(again.packets, "meta", meta)
+            again.verify(deep=True, repair=True)
+            assert (again.codec_packs.problem(heavy.digest) is None) is is_back
+            assert (again.verify(deep=True).damaged == []) is is_back
 
 
 def test_the_pack_of_another_level_before_still_reads_its_packets(
