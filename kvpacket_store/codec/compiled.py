@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["compiled", "inlined", "reordering"]
+__all__ = ["compiled", "inlined", "reordering", "spread"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,6 +27,14 @@ def compiled(function: _Function) -> _Function:
 def reordering(function: _Function) -> _Function:
     """Like :func:`compiled`, for a function whose sums of floats are exact in any order."""
     return _cached(function, {"fastmath": {"reassoc", "nsz"}})
+
+
+def spread(function: _Function) -> _Function:
+    """Like :func:`compiled`, for float code whose ``prange`` runs on all threads.
+
+    Sums may be reordered when the code is compiled, never by how many rows or threads there are.
+    """
+    return _cached(function, {"parallel": True, "fastmath": {"reassoc", "contract", "nsz"}})
 
 
 def inlined(function: _Function) -> _Function:

@@ -7,6 +7,7 @@ from kvpacket_store.models.model import Model
 from kvpacket_store.models.presets import PRESETS, cache_dir
 from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.models.rotary import Rotary
+from kvpacket_store.models.rows import RowWork
 from kvpacket_store.models.slots import SlotCache
 from kvpacket_store.models.tokenizer import HFTokenizer
 
@@ -17,6 +18,7 @@ __all__ = [
     "Model",
     "PromptFormat",
     "Rotary",
+    "RowWork",
     "SlotCache",
     "bits_to_tensor",
     "cache_dir",

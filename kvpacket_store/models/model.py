@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvpacket_store.models.dtypes import kv_dtype_of
 from kvpacket_store.models.families import family_of
 from kvpacket_store.models.rotary import Rotary, layer_types_of, rotaries_of
 from kvpacket_store.models.row_step import RowStep, has_row_step
+from kvpacket_store.models.rows import RowForward, RowWork, has_row_forward
 from kvpacket_store.models.slots import SlotCache
 from kvpacket_store.models.tokenizer import HFTokenizer
 from kvpacket_store.types import KVDtype, KVLayout, ModelFingerprint, TokenIds
@@ -161,20 +162,39 @@ class Model:
         logits: torch.Tensor = output.logits[0]
         return logits[logits.shape[0] - keep_logits :]
 
-    def row_step(self, cache: SlotCache) -> Callable[[int], torch.Tensor]:
-        """Return what appends one token to ``cache`` and gives the next logits ``[vocab]``.
+    def row_forward(self) -> Callable[[Sequence[RowWork]], list[torch.Tensor]]:
+        """Return what runs a few rows of several requests: a list of works → each one's logits.
 
-        The same bits as `forward` with one token; Llama-like models take a shorter way to them.
+        Where `rows_are_alike`, all share one pass over the weights, and a row gets the bits that it
+        would get alone. Elsewhere works run one after another, as `forward` runs them.
         """
-        if has_row_step(self):
-            fast = RowStep(self, cache)
+        if not self.rows_are_alike:
+            single = RowStep(self) if has_row_step(self) else None
+            return lambda works: [self._run_alone(work, single) for work in works]
+        together = RowForward(self)
 
-            def step(token_id: int) -> torch.Tensor:
-                with self._forwarding:
-                    return fast(token_id)
+        def run(works: Sequence[RowWork]) -> list[torch.Tensor]:
+            with self._forwarding:
+                return together.run(works)
 
-            return step
-        return lambda token_id: self.forward((token_id,), cache)[-1]
+        return run
+
+    @property
+    def rows_are_alike(self) -> bool:
+        """Whether a row's bits do not depend on the rows that share its forward."""
+        return has_row_forward(self)
+
+    def row_step(self, cache: SlotCache) -> Callable[[int], torch.Tensor]:
+        """Return what appends one token to ``cache`` and gives the next logits ``[vocab]``."""
+        run = self.row_forward()
+        return lambda token_id: run((RowWork(cache, (token_id,)),))[0][0]
+
+    def _run_alone(self, work: RowWork, single: RowStep | None) -> torch.Tensor:
+        """Run one work; one row may take a shorter way to the bits of `forward`."""
+        if single is None or len(work.token_ids) > 1:
+            return self.forward(tuple(work.token_ids), work.cache, keep_logits=work.keep_logits)
+        with self._forwarding:
+            return single(work.token_ids[0], work.cache)[None]
 
     @torch.inference_mode()
     def capture(

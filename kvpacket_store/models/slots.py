@@ -27,6 +27,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         self.keys: torch.Tensor = keys
         self.values: torch.Tensor = values
         self.length = 0
+        self.position_offset = 0
         self.device = keys.device
         self.dtype = keys.dtype
         self.is_initialized = True
@@ -60,8 +61,8 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Return the number of filled slots."""
-        return self.length
+        """Return the next position: the number of filled slots, and of positions left out."""
+        return self.length + self.position_offset
 
     def get_max_length(self) -> int:
         """Return the number of slots."""
@@ -110,6 +111,15 @@ class SlotCache(Cache):  # type: ignore[misc]
         )
 
     @property
+    def position_offset(self) -> int:
+        """Next position minus next slot: how many positions have no slot (a draft's cache)."""
+        return int(self.layers[0].position_offset)
+
+    def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return one layer's K and V, ``[H, N, D]`` each, filled or not."""
+        return self.k_slots[layer], self.v_slots[layer]
+
+    @property
     def length(self) -> int:
         """Filled slots (equal in every layer between forwards)."""
         return int(self.layers[0].length)
@@ -120,6 +130,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         for layer in self.layers:
             layer.reserve(num_rows)
         return start
+
+    def leave_out(self, num_positions: int) -> None:
+        """Count so many positions before the next slot as taken without a slot."""
+        for layer in self.layers:
+            layer.position_offset = num_positions
 
     def set_length(self, length: int) -> None:
         """Declare the first ``length`` slots filled, after writing them directly."""

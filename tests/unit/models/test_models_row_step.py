@@ -16,9 +16,9 @@ def both_ways(model, steps=12):
     caches = [model.new_cache(len(PROMPT) + steps) for _ in range(2)]
     for cache in caches:
         model.forward(PROMPT, cache)
-    fast = RowStep(model, caches[0])
+    fast = RowStep(model)
     for token in range(100, 100 + steps):
-        yield fast(token), model.forward((token,), caches[1])[-1]
+        yield fast(token, caches[0]), model.forward((token,), caches[1])[-1]
     assert torch.equal(caches[0].k_slots, caches[1].k_slots)
     assert torch.equal(caches[0].v_slots, caches[1].v_slots)
     assert caches[0].length == caches[1].length
@@ -45,6 +45,7 @@ def test_equal_bits_where_rows_go_through_the_narrow_weights(tiny_model, tmp_pat
 def test_other_architectures_go_through_their_own_forward(tiny_model, kind):
     model = tiny_model(kind)
     assert not has_row_step(model)
+    assert not model.rows_are_alike
     caches = [model.new_cache(len(PROMPT) + 1) for _ in range(2)]
     for cache in caches:
         model.forward(PROMPT, cache)
