@@ -141,10 +141,14 @@ def test_records_that_make_no_reader():
         open_record(*layers, packs=["no pack"])
 
 
-def test_a_base_of_another_prefill_is_no_twin():
+@pytest.mark.parametrize("change", ["prefill", "step"])
+def test_a_base_of_another_prefill_or_step_is_no_twin(change):
     (base, _), _, packs = records_of("layers", KVDtype.BF16, 256)
     k, v = pair_of(KVDtype.BF16, 256)
-    other = encode_layers(k, v ^ np.uint16(1), kv_dtype="bf16", pack=packs[0])
+    if change == "prefill":
+        other = encode_layers(k, v ^ np.uint16(1), kv_dtype="bf16", pack=packs[0])
+    else:
+        other = encode_layers(k, v, kv_dtype="bf16", pack=packs[0], base_step="sigma/2")
     with pytest.raises(CorruptRecordError, match="not of one packet"):
         open_record(base, other.enhancement, packs=packs)
 
