@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from kvpacket_store.codec import (
     DEFAULT_BASE_STEP,
+    RecordReader,
     decode,
     decode_base,
     decode_layers,
     encode,
     encode_layers,
     named_pack,
+    open_record,
 )
 from kvpacket_store.errors import CodecError, UsageError
 from kvpacket_store.packet import kv_digest
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from kvpacket_store.codec.linear.pack import CodecPack
     from kvpacket_store.prefill import BodyKV
 
-__all__ = ["decode_packet", "decode_packet_base", "encode_packet", "make_record"]
+__all__ = ["decode_packet", "decode_packet_base", "encode_packet", "make_record", "open_packet"]
 
 
 def make_record(
@@ -98,6 +100,23 @@ def decode_packet_base(store: Catalogue, packet: StoredPacket) -> tuple[BitArray
         return decode_packet(store, packet.record)
     try:
         return decode_base(packet.record, packs=_packs(store, packet.record))
+    except UsageError as error:
+        raise CodecError(str(error)) from error
+
+
+def open_packet(store: Catalogue, record: bytes, enhancement: bytes | None = None) -> RecordReader:
+    """Return what gives a packet's K and V layer by layer, whichever level wrote it.
+
+    They are exact, but of a base alone, which gives what `decode_packet_base` gives.
+
+    Raises
+    ------
+    CodecError
+        As `decode_packet`, of the heads and the pack now; of a layer that is damaged when it is
+        asked for. Prefill the packet again.
+    """
+    try:
+        return open_record(record, enhancement, packs=_packs(store, record))
     except UsageError as error:
         raise CodecError(str(error)) from error
 

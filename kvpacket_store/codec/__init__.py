@@ -6,6 +6,7 @@ models, stores or floating point: equal arrays are equal bits.
 
 from .decoder import decode, decode_into
 from .encoder import encode
+from .layer_reader import RecordReader, open_record
 from .layered_decoder import decode_base, decode_layers
 from .layered_encoder import Layers, encode_layers
 from .limits import DEFAULT_MAX_BYTES
@@ -18,6 +19,7 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "Layers",
     "RecordInfo",
+    "RecordReader",
     "are_base_steps",
     "decode",
     "decode_base",
@@ -27,4 +29,5 @@ __all__ = [
     "encode_layers",
     "info",
     "named_pack",
+    "open_record",
 ]

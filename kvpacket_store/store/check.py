@@ -20,12 +20,8 @@ from kvpacket_store.store.namespaces import (
     shared_namespace,
 )
 from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
-from kvpacket_store.store.packets import (
-    copy_packet,
-    parse_manifest,
-    require_checksums,
-    size_of,
-)
+from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packets import parse_manifest, size_of
 from kvpacket_store.store.pins import is_pinned
 from kvpacket_store.store.reports import Counters, Damage
 from kvpacket_store.store.rows import unpack

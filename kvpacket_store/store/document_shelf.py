@@ -28,13 +28,10 @@ from kvpacket_store.store.namespaces import (
     find_namespace,
     find_or_add_namespace,
 )
-from kvpacket_store.store.packets import (
-    copy_packet,
-    find_manifest,
-    require_checksums,
-    require_held,
-)
+from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packets import find_manifest, require_held
 from kvpacket_store.store.pins import set_pin
+from kvpacket_store.store.read_counts import ReadCounter
 from kvpacket_store.store.rows import unpack
 from kvpacket_store.store.schema import (
     Table,
@@ -53,6 +50,7 @@ class DocumentShelf(ListingShelf, EmbeddingShelf):
     """Documents and their texts, by namespace. A part of `PacketStore`."""
 
     _environment: Environment
+    _reads: ReadCounter
     _writer: Writer
 
     def put_document(
@@ -260,6 +258,7 @@ class DocumentShelf(ListingShelf, EmbeddingShelf):
                     )
                 require_held(packet)
                 found.append(copy_packet(tx, key, packet))
+                self._reads.add_packet(found[-1])
         return document, {p.manifest.packet_key: require_checksums(p) for p in found}
 
 

@@ -18,12 +18,8 @@ from kvpacket_store.store.namespaces import (
     save_namespace,
     shared_namespace,
 )
-from kvpacket_store.store.packets import (
-    copy_packet,
-    delete_packet,
-    parse_manifest,
-    require_checksums,
-)
+from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packets import delete_packet, parse_manifest
 from kvpacket_store.store.schema import Table, packet_row_key
 from kvpacket_store.store.transaction import Transaction
 

@@ -1,4 +1,4 @@
-"""What a store does with packets."""
+"""What a store does with packets: it writes and lists them, and see ``reading_shelf``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from kvpacket_store.errors import CodecError, NotFoundError
 from kvpacket_store.store.accounts import settle
 from kvpacket_store.store.documents import replace_packet, stage_packet
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord, StoredPacket
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.namespaces import (
     every_namespace,
     find_namespace,
@@ -19,113 +18,28 @@ from kvpacket_store.store.namespaces import (
 from kvpacket_store.store.numbers import has_form
 from kvpacket_store.store.packets import (
     PreparedPacket,
-    copy_packet,
     find_manifest,
-    is_intact,
     prepare_packet,
-    require_checksums,
-    require_held,
-    require_tokens,
 )
+from kvpacket_store.store.reading_shelf import ReadingShelf, no_packet
 from kvpacket_store.store.schema import (
     Table,
     namespace_key,
     packet_bytes,
-    packet_row_key,
 )
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
-from kvpacket_store.types import TokenIds
 
-__all__ = ["PacketShelf", "require_packet"]
+__all__ = ["PacketShelf"]
 
 _PAGE_ROWS = 256
 
 
-class PacketShelf:
-    """Packets of documents, by namespace. A part of `PacketStore`.
-
-    Pass ``token_ids`` wherever they are known: a packet that holds other tokens is then a miss,
-    even if its key is the same.
-    """
+class PacketShelf(ReadingShelf):
+    """Packets of documents, by namespace. A part of `PacketStore`."""
 
     _environment: Environment
     _writer: Writer
-
-    def has_packet(
-        self,
-        namespace: str,
-        packet_key: str,
-        token_ids: TokenIds | None = None,
-        *,
-        deep: bool = False,
-    ) -> bool:
-        """Say whether `read_packet` finds all its chunks; ``deep`` reads and checks them too."""
-        if deep:
-            try:
-                self.read_packet(namespace, packet_key, token_ids)
-            except (NotFoundError, CodecError):
-                return False
-            return True
-        with self._environment.read() as tx:
-            key = _key(tx, namespace, packet_key)
-            return key is not None and is_intact(tx, key, token_ids)
-
-    def get_manifest(self, namespace: str, packet_key: str) -> PacketManifest:
-        """Return what is known of a packet, evicted or not (``is_evicted``).
-
-        Raises
-        ------
-        NotFoundError
-            No such packet in this namespace.
-        CorruptRecordError
-            The manifest is damaged; ingest its document again.
-        """
-        with self._environment.read() as tx:
-            key = _key(tx, namespace, packet_key)
-            return replace(require_packet(tx, key, packet_key, namespace), namespace=namespace)
-
-    def read_packet(
-        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
-    ) -> StoredPacket:
-        """Return a packet whole as of one moment: copied out, then checked chunk by chunk.
-
-        Raises
-        ------
-        NotFoundError
-            No such packet in this namespace, one that was evicted, or one that holds other
-            tokens; prefill it.
-        CorruptRecordError
-            A chunk is missing or does not match its checksum; prefill it again.
-        """
-        return self._read_packet(namespace, packet_key, token_ids, base_only=False)
-
-    def read_base(
-        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
-    ) -> StoredPacket:
-        """Return a packet without its enhancement, of which no chunk is looked at.
-
-        Errors as `read_packet`: damage to the enhancement is none of the base.
-        """
-        return self._read_packet(namespace, packet_key, token_ids, base_only=True)
-
-    def read_record(
-        self, namespace: str, packet_key: str, token_ids: TokenIds | None = None
-    ) -> bytes:
-        """Return the bytes of `read_base`: a packet's only record, or its base."""
-        return self.read_base(namespace, packet_key, token_ids).record
-
-    def _read_packet(
-        self, namespace: str, packet_key: str, token_ids: TokenIds | None, *, base_only: bool
-    ) -> StoredPacket:
-        with self._environment.read() as tx:
-            key = _key(tx, namespace, packet_key)
-            manifest = require_packet(tx, key, packet_key, namespace)
-            require_tokens(manifest, token_ids)
-            require_held(manifest)
-            manifest = replace(manifest, namespace=namespace)
-            packet = copy_packet(tx, key or b"", manifest, base_only=base_only)
-        return require_checksums(packet)
 
     def touch(self, namespace: str, packet_keys: Iterable[str]) -> None:
         """Say that packets were used, so that others are evicted before them.
@@ -161,7 +75,7 @@ class PacketShelf:
         def action(tx: Transaction) -> None:
             row = find_namespace(tx, namespace)
             if row is None or not replace_packet(tx, row, packet, is_use=is_use):
-                raise _no_packet(record.packet_key, namespace)
+                raise no_packet(record.packet_key, namespace)
             settle(tx, row)
 
         self._write_packets(action, [packet], keep_since_ms)
@@ -260,25 +174,3 @@ class PacketShelf:
             packets={packet_bytes(packet.manifest.packet_key) for packet in packets},
             keep_since_ms=keep_since_ms,
         )
-
-
-def _key(tx: Transaction, namespace: str, packet_key: str) -> bytes | None:
-    """Build the key that every reading of a packet goes by; None where there is no namespace."""
-    row = find_namespace(tx, namespace)
-    key = packet_row_key(0 if row is None else row.id, packet_key)
-    return None if row is None else key
-
-
-def require_packet(
-    tx: Transaction, key: bytes | None, packet_key: str, namespace: str | None
-) -> PacketManifest:
-    """Return a packet's manifest; errors as ``PacketShelf.get_manifest``."""
-    manifest = None if key is None else find_manifest(tx, key)
-    if manifest is None:
-        raise _no_packet(packet_key, namespace)
-    return manifest
-
-
-def _no_packet(packet_key: str, namespace: str | None) -> NotFoundError:
-    where = "the store's own packets" if namespace is None else f"namespace {namespace!r:.80}"
-    return NotFoundError(f"no packet {packet_key} in {where}; ingest its document")

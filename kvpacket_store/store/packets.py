@@ -1,4 +1,4 @@
-"""Packets inside a transaction: chunks first, manifest last; copied out, then checked."""
+"""Packets inside a transaction: chunks first, manifest last. See also ``packet_copies``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 import xxhash
 
 from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord, StoredPacket
+from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.numbers import has_form
 from kvpacket_store.store.reports import Counters
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
@@ -19,14 +19,13 @@ from kvpacket_store.types import TokenIds
 
 __all__ = [
     "PreparedPacket",
-    "copy_packet",
+    "cut",
     "delete_packet",
     "evict_layers",
     "find_manifest",
     "is_intact",
     "parse_manifest",
     "prepare_packet",
-    "require_checksums",
     "require_held",
     "require_tokens",
     "size_of",
@@ -80,7 +79,7 @@ def _manifest_of(record: PacketRecord, layers: Sequence[memoryview]) -> PacketMa
         engine=record.engine,
         layer_bytes=tuple(map(len, layers)),
         chunk_bytes=CHUNK_BYTES,
-        chunk_checksums=tuple(map(xxhash.xxh3_64_hexdigest, _cut(layers, CHUNK_BYTES))),
+        chunk_checksums=tuple(map(xxhash.xxh3_64_hexdigest, cut(layers, CHUNK_BYTES))),
     )
 
 
@@ -89,13 +88,13 @@ def write_packet(tx: Transaction, key: bytes, packet: PreparedPacket) -> Counter
 
     Nothing may be filed under ``key`` yet (see `delete_packet`).
     """
-    for index, chunk in enumerate(_cut(packet.layers, packet.manifest.chunk_bytes)):
+    for index, chunk in enumerate(cut(packet.layers, packet.manifest.chunk_bytes)):
         tx.put(Table.CHUNKS, chunk_key(key, index), chunk)
     tx.put(Table.MANIFESTS, key, packet.manifest_row)
     return size_of(packet.manifest, len(packet.manifest_row))
 
 
-def _cut(layers: Iterable[memoryview], step: int) -> Iterator[memoryview]:
+def cut(layers: Iterable[memoryview], step: int) -> Iterator[memoryview]:
     """Yield the chunks of all layers; no chunk has bytes of two."""
     for layer in layers:
         for start in range(0, len(layer), step):
@@ -225,58 +224,6 @@ def require_held(manifest: PacketManifest) -> None:
         )
 
 
-def copy_packet(
-    tx: Transaction, key: bytes, manifest: PacketManifest, *, base_only: bool = False
-) -> StoredPacket:
-    """Copy a packet out of LMDB's memory. Check it with `require_checksums` afterwards.
-
-    ``base_only`` looks at no chunk of the enhancement.
-
-    Raises
-    ------
-    CorruptRecordError
-        A chunk is missing or has another length.
-    """
-    record = _copy_layer(tx, key, manifest, 0) if manifest.layer_bytes else b""
-    if base_only or len(manifest.layer_bytes) < 2:
-        return StoredPacket(manifest, record)
-    return StoredPacket(manifest, record, _copy_layer(tx, key, manifest, 1))
-
-
-def _copy_layer(tx: Transaction, key: bytes, manifest: PacketManifest, layer: int) -> bytes:
-    sizes = manifest.chunk_sizes
-    views: list[memoryview] = []
-    try:
-        for index in manifest.layer_chunks(layer):
-            view = tx.view(Table.CHUNKS, chunk_key(key, index))
-            if view is None:
-                raise _damaged(manifest, index, "is missing")
-            views.append(view)
-            if len(view) != sizes[index]:
-                raise _damaged(manifest, index, f"has {len(view)} bytes instead of {sizes[index]}")
-        return b"".join(views)
-    finally:
-        for view in views:
-            view.release()
-
-
-def require_checksums(packet: StoredPacket) -> StoredPacket:
-    """Check a copied packet, chunk by chunk, and return it.
-
-    Raises
-    ------
-    CorruptRecordError
-        The bytes are not those that were stored; prefill the packet again.
-    """
-    manifest = packet.manifest
-    layers = [packet.record] if packet.enhancement is None else [packet.record, packet.enhancement]
-    chunks = _cut(map(memoryview, layers), manifest.chunk_bytes)
-    for index, chunk in enumerate(chunks):
-        if xxhash.xxh3_64_hexdigest(chunk) != manifest.chunk_checksums[index]:
-            raise _damaged(manifest, index, "does not match its checksum")
-    return packet
-
-
 def parse_manifest(row: bytes, key: bytes) -> PacketManifest:
     """Read the row of table ``manifests`` that lies under ``key``; references are not counted."""
     manifest = PacketManifest.from_json(unpack_json(row, f"packet {key[4:].hex()}"))
@@ -286,10 +233,3 @@ def parse_manifest(row: bytes, key: bytes) -> PacketManifest:
             "ingest its document again"
         )
     return manifest
-
-
-def _damaged(manifest: PacketManifest, chunk_index: int, what: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"packet {manifest.packet_key}: chunk {chunk_index} {what}; "
-        "prefill it again from its token ids: answers do, and so does `kvps verify --deep --repair`"
-    )

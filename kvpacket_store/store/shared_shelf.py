@@ -8,15 +8,10 @@ from kvpacket_store.store.documents import remove_packet
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.namespaces import shared_namespace
-from kvpacket_store.store.packet_shelf import require_packet
-from kvpacket_store.store.packets import (
-    copy_packet,
-    is_intact,
-    prepare_packet,
-    require_checksums,
-    require_tokens,
-    write_packet,
-)
+from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packets import is_intact, prepare_packet, require_tokens, write_packet
+from kvpacket_store.store.read_counts import ReadCounter
+from kvpacket_store.store.reading_shelf import require_packet
 from kvpacket_store.store.schema import packet_bytes, shared_row_key
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
@@ -29,6 +24,7 @@ class SharedShelf:
     """Packets that no namespace has and every answer may use. A part of `PacketStore`."""
 
     _environment: Environment
+    _reads: ReadCounter
     _writer: Writer
 
     def put_shared(self, record: PacketRecord) -> None:
@@ -72,4 +68,5 @@ class SharedShelf:
             manifest = require_packet(tx, key, packet_key, None)
             require_tokens(manifest, token_ids)
             packet = copy_packet(tx, key, manifest)
+        self._reads.add_packet(packet)
         return require_checksums(packet).record

@@ -27,6 +27,7 @@ from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.store.meta import MIN_MAX_BYTES, StoreMeta
 from kvpacket_store.store.packet_shelf import PacketShelf
+from kvpacket_store.store.read_counts import ReadCounter
 from kvpacket_store.store.reports import Damage
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import META_STORE, Table
@@ -65,6 +66,7 @@ class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf):
         self.path = path
         self.meta = meta
         self._environment = environment
+        self._reads = ReadCounter()
         self._writer = Writer(environment, meta.packet_ttl_s, is_read_only=is_read_only)
         self._is_closed = False
 

@@ -71,6 +71,8 @@ def _lower_half(items: BitArray, kv_dtype: KVDtype) -> bytes:
 class BlockDecoder:
     """Decodes a block's chunks one by one, by layer and K before V: each is the next one's context.
 
+    Context is kept of the layers that a prediction looks back at, and of the one at hand.
+
     Parameters
     ----------
     prepared : Prepared
@@ -83,8 +85,9 @@ class BlockDecoder:
 
     def __init__(self, prepared: Prepared, settings: Settings, num_tokens: int) -> None:
         self.prepared, self.settings, self.num_tokens = prepared, settings, num_tokens
-        self._context = new_context(prepared, num_tokens)
         shape = prepared.pack.shape
+        self._context = new_context(prepared, num_tokens, min(shape.back + 1, shape.layers))
+        self._first_layer = 0
         self._size = (shape.heads, num_tokens, shape.head_dim)
 
     def whole(self, layer: int, side: int, stored: Bytes) -> BitArray:
@@ -109,7 +112,14 @@ class BlockDecoder:
         let_be_context(upper, self.prepared, self._place(layer, side), self._context)
 
     def _place(self, layer: int, side: int) -> Place:
-        return Place(layer, side, self.settings[2 * layer + side])
+        shape = self.prepared.pack.shape
+        first = max(layer - shape.back, 0)
+        if first > self._first_layer:  # rows that nothing to come looks at make way
+            gone = (first - self._first_layer) * shape.padded
+            for tile in self._context:
+                tile[:-gone] = tile[gone:]
+            self._first_layer = first
+        return Place(layer, side, self.settings[2 * layer + side], first)
 
     def _decode(
         self, layer: int, side: int, base: Bytes, enhancement: Bytes | None, rebuild: bool

@@ -36,17 +36,27 @@ _MAX_REST_BITS = 24  # of one item, at most: 11 octaves, a one, and 10 bits of m
 
 
 class Place(NamedTuple):
-    """Which chunk: its layer, K (0) or V (1), and the setting that it is coded with."""
+    """Which chunk: its layer, K (0) or V (1), and the setting that it is coded with.
+
+    ``first_layer`` is the one whose rows the context begins with.
+    """
 
     layer: int
     side: int
     setting: int
+    first_layer: int = 0
 
 
-def new_context(prepared: Prepared, num_tokens: int) -> npt.NDArray[np.int8]:
-    """Return context rows of all layers of one block of tokens, zeros: [tiles, pairs, 16, 2]."""
+def new_context(
+    prepared: Prepared, num_tokens: int, num_layers: int | None = None
+) -> npt.NDArray[np.int8]:
+    """Return context rows of one block of tokens, zeros: [tiles, pairs, 16, 2].
+
+    Of so many layers, or of all.
+    """
     shape = prepared.pack.shape
-    return np.zeros((-(-num_tokens // 16), shape.layers * shape.padded, 16, 2), np.int8)
+    num_pairs = (shape.layers if num_layers is None else num_layers) * shape.padded
+    return np.zeros((-(-num_tokens // 16), num_pairs, 16, 2), np.int8)
 
 
 class Symbols(NamedTuple):
@@ -121,8 +131,9 @@ def _compiled() -> Any:
 
 def _geometry(prepared: Prepared, place: Place) -> tuple[Any, int, int]:
     shape = prepared.pack.shape
-    first_row = (2 * place.layer + place.side) * shape.padded
-    return tuple(prepared.layout), shape.first_row(place.layer) // 2, first_row
+    origin = 2 * place.first_layer * shape.padded
+    first_row = (2 * place.layer + place.side) * shape.padded - origin
+    return tuple(prepared.layout), (shape.first_row(place.layer) - origin) // 2, first_row
 
 
 def _encode_lanes(

@@ -8,6 +8,7 @@ import pytest
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine, Store
 from kvpacket_store.api.loader import PacketLoader
+from kvpacket_store.api.records import decode_packet, decode_packet_base, open_packet
 from kvpacket_store.codec import decode, decode_base, info, named_pack
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_pack
@@ -18,7 +19,7 @@ from kvpacket_store.errors import (
     NotFoundError,
     UsageError,
 )
-from kvpacket_store.store import PacketRecord
+from kvpacket_store.store import BytesRead, PacketRecord
 from kvpacket_store.store.schema import Table, packet_row_key
 from kvpacket_store.types import Document
 
@@ -177,6 +178,60 @@ def test_a_lost_enhancement_is_prefilled_again_and_repaired(linear, reopened, be
     assert report.repaired == len(report.damaged) > 0
     assert report.remaining == []
     assert all(store.packets.read_packet("default", key).enhancement for key in keys_of(store))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packets_are_read_layer_by_layer(linear, layers):
+    store = linear(layers=layers)
+    for key in keys_of(store):
+        packet = store.packets.read_base("default", key)
+        digest = packet.manifest.kv_digest
+        rest = None
+        if layers == 2:
+            rest = store.packets.read_enhancement("default", key, kv_digest=digest)
+        expected = [decode_packet(store, packet.record, rest), decode_packet_base(store, packet)]
+        for reader, (k, v) in zip(
+            (open_packet(store, packet.record, rest), open_packet(store, packet.record)),
+            expected,
+            strict=True,
+        ):
+            for i in range(len(k)):
+                found = reader.layer(i)
+                assert np.array_equal(found[0], k[i])
+                assert np.array_equal(found[1], v[i])
+
+
+def test_a_packet_that_cannot_be_opened_is_a_codec_error(linear):
+    store = linear()
+    packet = store.packets.read_packet("default", keys_of(store)[0])
+    forged = [(b"no record",), (packet.enhancement,), (packet.record, packet.record)]
+    for records in forged:
+        with pytest.raises(CodecError):
+            open_packet(store, *records)
+
+
+def test_a_packet_whose_pack_is_lost_is_a_codec_error(linear, reopened):
+    store = linear()
+    record = store.packets.read_record("default", keys_of(store)[0])
+    for file in (store.path / "codec-packs").iterdir():
+        file.unlink()
+    with pytest.raises(CodecError):
+        open_packet(reopened(store), record)
+
+
+def test_a_draft_reads_bases_alone_and_the_rest_when_it_is_wanted(linear, reopened):
+    store = reopened(linear())
+    packets = store.packets
+    sizes = [packets.get_manifest("default", key).layer_bytes for key in keys_of(store)]
+    bases, rests = map(sum, zip(*sizes, strict=True))
+    assert packets.bytes_read == BytesRead()
+    for key in keys_of(store):
+        PacketLoader(store).base("default", key)
+    assert packets.bytes_read == BytesRead(base=bases)
+    for key in keys_of(store):
+        digest = packets.get_manifest("default", key).kv_digest
+        packets.read_enhancement("default", key, kv_digest=digest)
+    assert packets.bytes_read == BytesRead(base=bases, enhancement=rests)
 
 
 def test_the_base_of_a_packet_in_one_layer_is_exact(linear, new_store):

@@ -1,6 +1,7 @@
 """A packet in two layers: base and enhancement are values of their own under one manifest."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -45,6 +46,15 @@ def lose(packet_key, numbers):
     return action
 
 
+def flip(packet_key, number):
+    def action(txn, tables):
+        key = packet_row_key(1, packet_key) + number.to_bytes(4, "big")
+        value = txn.get(key, db=tables[Table.CHUNKS])
+        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=tables[Table.CHUNKS])
+
+    return action
+
+
 @pytest.mark.parametrize("base_bytes", [1, CHUNK_BYTES, CHUNK_BYTES + 1])
 @pytest.mark.parametrize("enhancement_bytes", [1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5])
 def test_both_layers_come_back_whatever_their_lengths(store, base_bytes, enhancement_bytes):
@@ -72,6 +82,70 @@ def test_reading_the_base_touches_only_its_chunks(store, chunks_read):
     assert chunks_read == list(range(ALL_CHUNKS))
 
 
+def test_reading_the_enhancement_touches_only_its_chunks(store, chunks_read):
+    put(store, "d", TWO)
+    found = store.read_base("n", TWO.packet_key)
+    chunks_read.clear()
+    digest = found.manifest.kv_digest
+    rest = store.read_enhancement("n", TWO.packet_key, TWO.token_ids, kv_digest=digest)
+    assert rest == TWO.enhancement
+    assert chunks_read == list(range(BASE_CHUNKS, ALL_CHUNKS))
+
+
+def test_an_enhancement_of_other_k_and_v_is_a_miss(store):
+    put(store, "d", TWO)
+    digest = store.read_base("n", TWO.packet_key).manifest.kv_digest
+    again = dataclasses.replace(TWO, kv_digest="of another prefill")
+    store.replace_record("n", again)
+    with pytest.raises(NotFoundError, match="replaced"):
+        store.read_enhancement("n", TWO.packet_key, kv_digest=digest)
+    read = store.read_enhancement("n", TWO.packet_key, kv_digest=again.kv_digest)
+    assert read == TWO.enhancement
+    store.replace_record("n", dataclasses.replace(TWO, enhancement=None))
+    with pytest.raises(NotFoundError, match="one layer"):
+        store.read_enhancement("n", TWO.packet_key, kv_digest=digest)
+
+
+@pytest.mark.parametrize("place", [("m", TWO.packet_key), ("n", ONE.packet_key)])
+def test_an_enhancement_that_is_not_there_is_a_miss(store, place):
+    put(store, "d", TWO)
+    with pytest.raises(NotFoundError, match="no packet"):
+        store.read_enhancement(*place, kv_digest=TWO.kv_digest)
+    with pytest.raises(NotFoundError, match="other tokens"):
+        store.read_enhancement("n", TWO.packet_key, (1, 2), kv_digest=TWO.kv_digest)
+    store.delete_document("n", "d")
+    with pytest.raises(NotFoundError, match="no packet"):
+        store.read_enhancement("n", TWO.packet_key, kv_digest=TWO.kv_digest)
+
+
+def test_the_enhancement_is_read_where_the_base_is_lost(store, behind_its_back):
+    put(store, "d", TWO)
+    store.close()
+    behind_its_back(store.path, lose(TWO.packet_key, range(BASE_CHUNKS)))
+    with PacketStore.open(store.path) as opened:
+        rest = opened.read_enhancement("n", TWO.packet_key, kv_digest=TWO.kv_digest)
+        assert rest == TWO.enhancement
+        with pytest.raises(CorruptRecordError, match="chunk 0 is missing"):
+            opened.read_base("n", TWO.packet_key)
+
+
+@pytest.mark.parametrize("number", range(BASE_CHUNKS, ALL_CHUNKS))
+def test_every_spoilt_chunk_of_an_enhancement_is_noticed(store, behind_its_back, number):
+    put(store, "d", TWO)
+    store.close()
+    behind_its_back(store.path, flip(TWO.packet_key, number))
+    with PacketStore.open(store.path) as opened:
+        assert opened.read_base("n", TWO.packet_key).record == TWO.record
+        with pytest.raises(CorruptRecordError, match=rf"chunk {number} .* checksum"):
+            opened.read_enhancement("n", TWO.packet_key, kv_digest=TWO.kv_digest)
+    behind_its_back(store.path, lose(TWO.packet_key, [number]))
+    with (
+        PacketStore.open(store.path) as opened,
+        pytest.raises(CorruptRecordError, match=rf"chunk {number} is missing"),
+    ):
+        opened.read_enhancement("n", TWO.packet_key, kv_digest=TWO.kv_digest)
+
+
 def test_the_base_of_one_layer_is_all_of_it(store):
     put(store, "d", ONE)
     assert store.read_base("n", ONE.packet_key) == store.read_packet("n", ONE.packet_key)
@@ -97,12 +171,7 @@ def test_a_spoilt_enhancement_spoils_no_base(store, behind_its_back):
     put(store, "d", TWO)
     store.close()
 
-    def flip(txn, tables):
-        key = packet_row_key(1, TWO.packet_key) + (ALL_CHUNKS - 1).to_bytes(4, "big")
-        value = txn.get(key, db=tables[Table.CHUNKS])
-        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=tables[Table.CHUNKS])
-
-    behind_its_back(store.path, flip)
+    behind_its_back(store.path, flip(TWO.packet_key, ALL_CHUNKS - 1))
     with PacketStore.open(store.path) as opened:
         assert opened.read_base("n", TWO.packet_key).record == TWO.record
         with pytest.raises(CorruptRecordError, match=r"chunk 4 .* checksum"):
@@ -164,7 +233,8 @@ def test_both_layers_give_way_and_come_back_together(tmp_path):
             put(store, f"d{i}", make_record(f"r{i}", 400_000))
         assert store.get_manifest("n", TWO.packet_key).is_evicted
         assert store.get_manifest("n", TWO.packet_key).layer_bytes == ()
-        for read in (store.read_base, store.read_packet):
+        rest = functools.partial(store.read_enhancement, kv_digest=TWO.kv_digest)
+        for read in (store.read_base, store.read_packet, rest):
             with pytest.raises(NotFoundError, match="evicted"):
                 read("n", TWO.packet_key)
         store.replace_record("n", TWO)
