@@ -1,21 +1,21 @@
 """Target forwards of one fixed shape: blocks of rows aligned to the prompt's end.
 
-A row's bits depend on how many rows share its forward and on how many slots there are, but not on
-what stands in the rows after it (measured, and tested for every architecture). So if every forward
-on the exact K and V is a whole block at a fixed place, one token at a time and many at once give
-the same logits, bit for bit. This is ``exactness="bit"``; plain decoding in that mode runs the same
-blocks and reads one row of each.
+For models and devices whose rows' bits depend on how many rows share a forward and on how many
+slots there are, but not on what stands in the rows after (measured, and tested for every
+architecture). If every forward on the exact K and V is a whole block at a fixed place, one token at
+a time and many at once give the same logits, bit for bit: ``exactness="bit"``. Plain decoding in
+that mode runs the same blocks and reads one row of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
+from kvpacket_store.generate.answering import Answering, Forwards
+from kvpacket_store.generate.targets import accepted_rows
+from kvpacket_store.models import RowWork, SlotCache
 
-from kvpacket_store.models import Model, SlotCache
-
-__all__ = ["BLOCK_ROWS", "AlignedBlocks", "slots_for"]
+__all__ = ["BLOCK_ROWS", "BlockTarget", "slots_for"]
 
 BLOCK_ROWS = 16
 
@@ -31,38 +31,46 @@ def slots_for(first_slot: int, new_tokens: int, block_rows: int = BLOCK_ROWS) ->
     return first_slot + -(-new_tokens // block_rows) * block_rows
 
 
-class AlignedBlocks:
-    """Runs blocks of rows after a prompt.
+class BlockTarget:
+    """Verifies by running the whole block that the last final token lies in.
 
     Parameters
     ----------
-    model : Model
-        Whose forward it is.
     cache : SlotCache
         The exact K and V of the prompt, with room for whole blocks (`slots_for`).
     block_rows : int
         Rows a block, M.
     """
 
-    def __init__(self, model: Model, cache: SlotCache, block_rows: int = BLOCK_ROWS) -> None:
-        self.block_rows = block_rows
-        self.first_slot = cache.length
-        self._model = model
-        self._cache = cache
+    def __init__(self, cache: SlotCache, block_rows: int = BLOCK_ROWS) -> None:
+        self.cache = cache
+        self._block_rows = block_rows
+        self._first_slot = cache.length
+        self._block: list[int] = []  # final tokens of the block that the next slot lies in
 
-    def start_of(self, slot: int) -> int:
-        """Return the first slot of the block that a slot lies in."""
-        return slot - (slot - self.first_slot) % self.block_rows
+    def room(self) -> int:
+        """Return how many rows the block has behind the last final token."""
+        return self._block_rows - 1 - (self.cache.length - self._first_slot) % self._block_rows
 
-    def run(self, start: int, token_ids: Sequence[int]) -> torch.Tensor:
-        """Run the block at slot ``start``; return logits ``[n, vocab]`` of its n known tokens.
+    def verify(
+        self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
+    ) -> Forwards.Tokens:
+        """See `Target`."""
+        slot = self.cache.length
+        start = slot - (slot - self._first_slot) % self._block_rows
+        self._block = [*self._block, *fresh]
+        self._block = self._block[len(self._block) - (slot - start) - 1 :]
+        rows = yield self._whole(start, [*self._block, *proposed])
+        first = len(self._block) - 1
+        chosen = accepted_rows(answering, rows[first : first + 1 + len(proposed)], proposed)
+        self.cache.set_length(slot + len(chosen))
+        return chosen
 
-        Rows behind them are filled up with the last one: nothing known sees them. The slots of the
-        known tokens then hold their exact K and V, and count as filled; those behind do not.
+    def _whole(self, start: int, token_ids: Sequence[int]) -> RowWork:
+        """Return the work of a block; rows behind the known tokens are filled with the last one.
+
+        Nothing known sees them, and their slots do not count as filled afterwards.
         """
-        known = len(token_ids)
-        filled = [*token_ids, *[token_ids[-1]] * (self.block_rows - known)]
-        self._cache.set_length(start)
-        logits = self._model.forward(tuple(filled), self._cache, keep_logits=self.block_rows)
-        self._cache.set_length(start + known)
-        return logits[:known]
+        filler = [token_ids[-1]] * (self._block_rows - len(token_ids))
+        self.cache.set_length(start)
+        return RowWork(self.cache, [*token_ids, *filler], self._block_rows)
