@@ -34,7 +34,7 @@ class Cutoffs:
     >>> scores = np.log([1.0, 0.2, 0.5, 0.2])
     >>> Cutoffs(scores, top_k=3, top_p=1.0).ids.tolist()
     [0, 1, 2]
-    >>> Cutoffs(scores, top_k=0, top_p=0.6).ids.tolist()
+    >>> Cutoffs(scores, top_k=0, top_p=0.6).ids.tolist()  # 0.53 and 0.26 of the probability
     [0, 2]
     """
 
@@ -46,7 +46,7 @@ class Cutoffs:
         self._nucleus: _Nucleus | None = None
         if top_p < 1:
             self._nucleus = _Nucleus(scores[self.ids], top_p)
-            self.ids = self.ids[self._nucleus.kept]
+            self.ids = np.sort(self.ids[self._nucleus.kept])
 
     def to_leave(self, score: float) -> float:
         """Return the distance of a kept score from being cut."""
@@ -68,8 +68,7 @@ class Cutoffs:
         self._highest_out, self._lowest_in = float(parts[border - 1]), float(parts[border])
         above = np.flatnonzero(scores > self._lowest_in)
         tied = np.flatnonzero(scores == self._lowest_in)
-        self.ids = np.concatenate([above, tied[: top_k - len(above)]])
-        self.ids.sort()
+        self.ids = np.sort(np.concatenate([above, tied[: top_k - len(above)]]))
 
 
 class _Nucleus:
