@@ -8,39 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf, isnan
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from kvpacket_store.errors import ModelError
+from kvpacket_store.generate.choice import Choice, best_kept, best_of
 from kvpacket_store.generate.cutoffs import Cutoffs
 from kvpacket_store.generate.options import GenerationOptions
 
-__all__ = ["Choice", "Sampler"]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A token, and how sure it is.
-
-    Parameters
-    ----------
-    token_id : int
-        The choice.
-    margin : float
-        While every logit moves by less than half of this, the choice stays the same (rounding
-        apart: a millionth of the largest logit). Greedy, or with temperature alone, it is the gap
-        between the best and the next score, times the temperature, so in units of logits. With
-        top-k or top-p it is no more than the distances by which the choice could leave what is
-        kept, or a better one enter. A repetition penalty p divides it by p or 1/p, the larger.
-    """
-
-    token_id: int
-    margin: float
+__all__ = ["Sampler"]
 
 
 class Sampler:
@@ -126,18 +102,16 @@ class Sampler:
         """
         scores = self._penalized(logits.float().cpu(), previous)
         if self.seed is None:
-            token_id, gap = _best(scores.numpy())
+            token_id, gap = best_of(scores.numpy())
             return Choice(token_id, self._margin(gap))
         # the largest becomes 0: no temperature, however small, can overflow
         scaled = ((scores - scores.max()).double() / self.temperature).numpy()
         bits = np.random.Philox(key=self.seed, counter=[0, 0, 0, position])
         noisy = scaled + np.random.Generator(bits).gumbel(size=len(scaled))
         if self.top_k_tokens or self.top_p < 1:
-            token_id, gap = _best_kept(
-                Cutoffs(scaled, self.top_k_tokens, self.top_p), scaled, noisy
-            )
+            token_id, gap = best_kept(Cutoffs(scaled, self.top_k_tokens, self.top_p), scaled, noisy)
         else:
-            token_id, gap = _best(noisy)
+            token_id, gap = best_of(noisy)
         return Choice(token_id, self._margin(gap) * self.temperature)
 
     def _penalized(self, scores: torch.Tensor, previous: Sequence[int]) -> torch.Tensor:
@@ -160,33 +134,3 @@ class Sampler:
         if not 1e-100 < penalty < 1e100:
             return 0.0
         return gap / max(penalty, 1 / penalty)
-
-
-def _best(scores: npt.NDArray[Any]) -> tuple[int, float]:
-    """Return the lowest id of the best score, and how far the next one is."""
-    best = int(np.argmax(scores))  # the first of equal ones
-    if isnan(scores[best]):
-        raise ModelError(
-            "the model's logits are not numbers; its weights or its dtype cannot be used"
-        )
-    others = scores.copy()
-    others[best] = -inf
-    second = others.max()
-    return best, 0.0 if second == scores[best] else float(scores[best]) - float(second)
-
-
-def _best_kept(
-    cutoffs: Cutoffs, scaled: npt.NDArray[np.float64], noisy: npt.NDArray[np.float64]
-) -> tuple[int, float]:
-    """Return the best of those kept, and a distance, as in `Choice.margin`, over temperature."""
-    kept = np.full_like(noisy, -inf)
-    kept[cutoffs.ids] = noisy[cutoffs.ids]
-    best, gap = _best(kept)
-    gap = min(gap, cutoffs.to_leave(scaled[best]))
-    cut = noisy.copy()
-    cut[cutoffs.ids] = -inf
-    rivals = np.flatnonzero(cut > kept[best] - gap)
-    if len(rivals):  # each must both come in and win
-        lead = float(kept[best] - cut[rivals].max())
-        gap = min(gap, max(lead, cutoffs.to_enter(scaled[rivals].max())))
-    return best, max(gap, 0.0)
