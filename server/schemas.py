@@ -83,6 +83,9 @@ class GenerateRequest(_Body):
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] | None = None
+    sampling_top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     stop: Annotated[
         list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(_listed, str | list[str])
     ] = []

@@ -114,8 +114,8 @@ class Engine:
         cancel : threading.Event, optional
             Set it to stop within one step.
         **options
-            As `GenerationOptions`: max_new_tokens, temperature, seed, stop, ignore_eos, decode,
-            exactness, consistency.
+            As `GenerationOptions`: max_new_tokens, temperature, seed, sampling_top_k, top_p,
+            repetition_penalty, stop, ignore_eos, decode, exactness, consistency.
 
         Raises
         ------
@@ -229,14 +229,14 @@ class Engine:
         cancel: threading.Event | None,
     ) -> Iterator[Piece]:
         model = self.store.model
-        sampler = Sampler(options.temperature, options.seed)
+        sampler = Sampler.of(options)
         text = TextAnswer(model.tokenizer, options.stop)
         tokens = decode_tokens(
             model.row_step(assembled.cache),
             logits,
             sampler,
             options,
-            first_position=assembled.plan.prompt_positions,
+            prompt_token_ids=assembled.prompt_token_ids,
             eos_ids=model.eos_ids,
             cancel=cancel,
         )

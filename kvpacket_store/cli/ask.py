@@ -36,6 +36,11 @@ def ask(
     compressor: Annotated[str | None, typer.Option(help="What drafts are made on.")] = None,
     seed: Annotated[int | None, typer.Option(help="For --temperature above 0.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    sampling_top_k: Annotated[
+        int, typer.Option(help="Sample among so many tokens; 0 among all.")
+    ] = 0,
+    top_p: Annotated[float, typer.Option(help="Sample among this share of probability.")] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeat less.")] = 1.0,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Answer a question from the store's packets."""
@@ -54,6 +59,9 @@ def ask(
         "exactness": exactness,
         "seed": seed,
         "temperature": temperature,
+        "sampling_top_k": sampling_top_k,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
     }
     from kvpacket_store.api import Engine, Store
 

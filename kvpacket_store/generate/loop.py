@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import torch
@@ -24,7 +24,7 @@ def decode_tokens(
     sampler: Sampler,
     options: GenerationOptions,
     *,
-    first_position: int,
+    prompt_token_ids: Sequence[int],
     eos_ids: frozenset[int],
     cancel: threading.Event | None = None,
 ) -> Iterator[int]:
@@ -38,8 +38,9 @@ def decode_tokens(
         Of the prompt's last row.
     sampler, options
         How to choose, and when to end.
-    first_position : int
-        Position of the first new token: the prompt's length.
+    prompt_token_ids : sequence of int
+        An id for every position of the prompt, which a repetition penalty applies to. At soft
+        tokens it is a placeholder that occurs in the preamble too, so it adds nothing.
     eos_ids : frozenset of int
         Not yielded, unless ``options.ignore_eos``.
     cancel : threading.Event, optional
@@ -50,12 +51,15 @@ def decode_tokens(
     CancelledError
         ``cancel`` was set.
     """
+    previous = [*prompt_token_ids] if sampler.looks_back else []
     for index in range(options.max_new_tokens):
         if cancel is not None and cancel.is_set():
             raise CancelledError("the request was cancelled")
-        token_id = sampler.pick(logits, first_position + index)
+        token_id = sampler.pick(logits, len(prompt_token_ids) + index, previous)
         if token_id in eos_ids and not options.ignore_eos:
             return
         yield token_id
+        if sampler.looks_back:
+            previous.append(token_id)
         if index + 1 < options.max_new_tokens:
             logits = step(token_id)

@@ -38,6 +38,15 @@ class GenerationOptions:
     seed : int or None
         For temperature > 0: noise is keyed by (seed, position), so equal seeds give equal answers
         whatever else runs. None draws one; the answer names it.
+    sampling_top_k : int
+        For temperature > 0: choose among the so many likeliest tokens; 0 among all. (``top_k``
+        counts retrieved segments.)
+    top_p : float
+        For temperature > 0: choose among the likeliest tokens that together have this share of
+        the probability; 1 among all.
+    repetition_penalty : float
+        Logits of tokens that occurred, in the prompt or the answer, are divided by this, or times
+        it where negative; 1 leaves them. Greedy answers too.
     stop : tuple of str
         The answer ends before the first of these.
     ignore_eos : bool
@@ -59,6 +68,9 @@ class GenerationOptions:
     max_new_tokens: int = 64
     temperature: float = 0.0
     seed: int | None = None
+    sampling_top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     decode: str = "auto"
@@ -77,6 +89,7 @@ class GenerationOptions:
             raise UsageError(f"temperature is {self.temperature}; it is a finite number from 0 up")
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise UsageError(f"seed is {self.seed}; it is a whole number from 0 to 2**64 - 1")
+        self._check_sampling()
         _one_of("decode", self.decode, DECODE_MODES)
         _one_of("exactness", self.exactness, EXACTNESSES)
         _one_of("consistency", self.consistency, CONSISTENCIES)
@@ -84,4 +97,17 @@ class GenerationOptions:
             raise UsageError(
                 "decode='verified' comes with a later version; 'auto' and 'full' give the same "
                 "tokens that it will"
+            )
+
+    def _check_sampling(self) -> None:
+        _typed("sampling_top_k", self.sampling_top_k, int)
+        _typed("top_p", self.top_p, int | float)
+        _typed("repetition_penalty", self.repetition_penalty, int | float)
+        if self.sampling_top_k < 0:
+            raise UsageError(f"sampling_top_k is {self.sampling_top_k}; it is 0 (off) or more")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p is {self.top_p}; it is above 0 and at most 1")
+        if not isfinite(self.repetition_penalty) or self.repetition_penalty <= 0:
+            raise UsageError(
+                f"repetition_penalty is {self.repetition_penalty}; it is a finite number above 0"
             )

@@ -17,9 +17,9 @@ def run(model, options, cancel=None):
     return decode_tokens(
         model.row_step(cache),
         logits,
-        Sampler(options.temperature, options.seed),
+        Sampler.of(options),
         options,
-        first_position=len(PROMPT),
+        prompt_token_ids=PROMPT,
         eos_ids=model.eos_ids,
         cancel=cancel,
     )
@@ -85,7 +85,7 @@ def test_end_of_sequence_ends_and_is_not_part_of_the_answer(model):
             logits,
             Sampler(0.0),
             options,
-            first_position=len(PROMPT),
+            prompt_token_ids=PROMPT,
             eos_ids=eos,
         )
     )
@@ -108,7 +108,7 @@ def test_cancelling_stops_before_the_next_step(model):
         logits,
         Sampler(0.0),
         GenerationOptions(max_new_tokens=30, ignore_eos=True),
-        first_position=len(PROMPT),
+        prompt_token_ids=PROMPT,
         eos_ids=frozenset(),
         cancel=cancel,
     )
@@ -127,6 +127,17 @@ def test_cancelling_stops_before_the_next_step(model):
         {"temperature": -1.0},
         {"temperature": float("nan")},
         {"seed": -1},
+        {"sampling_top_k": -1},
+        {"sampling_top_k": 2.0},
+        {"sampling_top_k": True},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"top_p": float("nan")},
+        {"top_p": "1"},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": float("inf")},
+        {"repetition_penalty": float("nan")},
+        {"repetition_penalty": None},
         {"decode": "fast"},
         {"decode": "verified"},
         {"exactness": "exact"},

@@ -22,6 +22,8 @@ def without_times(answer):
         {"documents": ["c", "a"], "consistency": "recompute"},
         {"documents": []},
         {"documents": ["b"], "temperature": 0.9, "seed": 2**64 - 1},
+        {"documents": ["b"], "temperature": 1.5, "seed": 1, "sampling_top_k": 4, "top_p": 0.8},
+        {"documents": ["b"], "repetition_penalty": 1.7},
         {"top_k": 2},
         {},
         {"documents": ["a"], "exactness": "bit", "decode": "full"},
