@@ -137,10 +137,12 @@ class PromptKV:
     def narrowed(self, positions: torch.Tensor) -> PromptKV:
         """Return the prompt of these slots alone, int64 ``[L, H, n]``."""
         importance = None if self.importance is None else self.importance.gather(-1, positions)
+        queries = None if self.queries is None else self.queries[:, :, -positions.shape[-1] :]
         return replace(
             self,
             k=take_slots(self.k, positions),
             v=take_slots(self.v, positions),
+            queries=queries,
             importance=importance,
             slots=positions if self.slots is None else self.slots.gather(-1, positions),
         )
