@@ -33,7 +33,7 @@ class Plan:
 
 
 class DraftView(Protocol):
-    """A prompt's K and V, made small for drafting. It holds nothing of the exact ones."""
+    """A prompt's K and V, made small for drafting (``exact`` alone shares their memory)."""
 
     @property
     def positions(self) -> torch.Tensor | None:

@@ -154,9 +154,12 @@ def keydiff_scores(prompt: PromptKV) -> torch.Tensor:
     ----------
     Park et al. 2025, arXiv:2504.15364.
     """
-    k = prompt.k.float()
-    mean = functional.normalize(k, dim=-1).mean(dim=2, keepdim=True)
-    return -functional.cosine_similarity(k, mean, dim=-1)
+    scores = []
+    for layer in prompt.k:  # one layer's float32 at a time
+        k = layer.float()
+        mean = functional.normalize(k, dim=-1).mean(dim=1, keepdim=True)
+        scores.append(-functional.cosine_similarity(k, mean, dim=-1))
+    return torch.stack(scores)
 
 
 def knorm_scores(prompt: PromptKV) -> torch.Tensor:
