@@ -1,0 +1,20 @@
+"""Draft views of a prompt's K and V: fewer slots, fewer bits, or both. Drafts may be wrong."""
+
+from kvpacket_store.compress.importance_map import ImportanceMap
+from kvpacket_store.compress.names import compressor_names, parse_compressor
+from kvpacket_store.compress.plan import Compressor, DraftView, Plan
+from kvpacket_store.compress.prompt import LayerKV, PromptKV, Rope
+from kvpacket_store.compress.rope import HalfSplitRope
+
+__all__ = [
+    "Compressor",
+    "DraftView",
+    "HalfSplitRope",
+    "ImportanceMap",
+    "LayerKV",
+    "Plan",
+    "PromptKV",
+    "Rope",
+    "compressor_names",
+    "parse_compressor",
+]
