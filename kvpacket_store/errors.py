@@ -174,3 +174,7 @@ class BundleError(KVPacketError):
 
 class CancelledError(KVPacketError):
     """The caller cancelled the request; nothing of it is kept."""
+
+
+class SwapFailedError(KVPacketError):
+    """The exact K and V did not arrive; what failed is prefilled again, and nothing was decided."""

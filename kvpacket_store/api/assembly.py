@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,9 +13,10 @@ from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacke
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import SelectedDocument
+from kvpacket_store.api.swap_in import SwapIn, SwapPart
 from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.models import PromptFormat, SlotCache, raise_if_cancelled
+from kvpacket_store.models import PromptFormat, SlotCache, SwapCache, raise_if_cancelled
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.types import TokenIds
 
@@ -27,7 +28,11 @@ __all__ = ["Assembled", "Assembler", "first_logits"]
 
 @dataclass(slots=True)
 class Assembled:
-    """A prompt in slots: packets placed, the question not yet run."""
+    """A prompt in slots: packets placed, the question not yet run.
+
+    ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
+    was read for these.
+    """
 
     cache: SlotCache
     plan: AssemblyPlan
@@ -38,6 +43,8 @@ class Assembled:
     prompt_tokens: int
     cached_tokens: int
     adapter_tokens: int
+    swap_parts: list[SwapPart] = field(default_factory=list)
+    base_bytes: int = 0
 
 
 class Assembler:
@@ -56,8 +63,11 @@ class Assembler:
         *,
         max_new_tokens: int,
         timings: Timings,
+        from_base: bool = False,
     ) -> Assembled:
         """Load, rotate and place; run nothing but what has no packet.
+
+        ``from_base`` places what the base of each packet gives, where it has one.
 
         Raises
         ------
@@ -69,8 +79,7 @@ class Assembler:
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(cache, timings)
         built = _Built(iter(plan.packet_starts))
-        keys = [ref.packet_key for document in selected for ref in document.segments]
-        with self._loader.ahead(namespace, keys) as built.ahead:
+        with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
                 built.documents.append(used)
@@ -92,7 +101,20 @@ class Assembler:
             prompt_tokens=plan.preamble_tokens + segment_tokens + len(question_ids),
             cached_tokens=cached + (plan.preamble_tokens if preamble_is_cached else 0),
             adapter_tokens=len(built.loaded) * self._soft_tokens,
+            swap_parts=built.swap_parts,
+            base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
         )
+
+    def swap_in(self, namespace: str, assembled: Assembled) -> tuple[SwapCache, SwapIn]:
+        """Return slots for a prompt's exact K and V, and what brings these there."""
+        store, plan = self._store, assembled.plan
+        cache = store.model.new_swap_cache(plan.num_slots, kept_from=plan.question_start)
+        cache.set_length(plan.question_start)
+        preamble, _ = self._loader.preamble(self._prompt.preamble_ids)
+        header = self._loader.header()
+        shared = [(preamble, 0), *((header, start) for start in plan.packet_starts)]
+        parts = assembled.swap_parts
+        return cache, SwapIn(store, self._loader, namespace, cache, shared=shared, parts=parts)
 
     def joint(
         self,
@@ -132,6 +154,15 @@ class Assembler:
         adapter = self._store.adapter
         return adapter.header_tokens + adapter.trailer_tokens
 
+    def _ahead(
+        self, namespace: str, selected: Sequence[SelectedDocument], from_base: bool
+    ) -> ReadAhead[tuple[str, str], LoadedBody]:
+        """Return what reads and decodes on other threads; it prefills nothing."""
+        keys = [(ref.packet_key, d.id) for d in selected for ref in d.segments]
+        if from_base:
+            return ReadAhead(lambda key: self._loader.base(namespace, key[0]), keys)
+        return self._loader.ahead(namespace, keys)
+
     def _plan(
         self,
         selected: Sequence[SelectedDocument],
@@ -170,7 +201,12 @@ class Assembler:
         for ref in document.segments:
             raise_if_cancelled()
             loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
-            self._place_packet(cache, loaded, next(built.starts), timings)
+            start = next(built.starts)
+            self._place_packet(cache, loaded, start, timings)
+            if loaded.kv_digest is not None:
+                body_start = start + self._store.adapter.header_tokens
+                part = SwapPart(ref.packet_key, document.id, body_start, loaded.kv_digest)
+                built.swap_parts.append(part)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
             loaded.forget()
@@ -216,10 +252,11 @@ class Assembler:
 class _Built:
     """What grows while packets are placed."""
 
-    ahead: ReadAhead[str, LoadedBody]
+    ahead: ReadAhead[tuple[str, str], LoadedBody]
 
     def __init__(self, starts: Iterator[int]) -> None:
         self.starts = starts
+        self.swap_parts: list[SwapPart] = []
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
 

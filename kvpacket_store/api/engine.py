@@ -20,7 +20,7 @@ from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import NotFoundError
-from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
+from kvpacket_store.generate import GenerationOptions, Sampler
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
 from kvpacket_store.prefill import BodyKV

@@ -22,6 +22,9 @@ class LoadedBody:
     decode_ms: float = 0.0
     prefill_ms: float = 0.0
     fallback_reason: str | None = None
+    kv_digest: str | None = None
+    """Of the exact K and V, where these are only what the base gives."""
+    base_bytes: int = 0
 
     @property
     def body(self) -> BodyKV:

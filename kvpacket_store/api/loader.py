@@ -72,7 +72,7 @@ class PacketLoader:
             trailer_tokens=adapter.trailer_tokens,
         )
 
-    def base(self, namespace: str, key: str) -> BodyKV:
+    def base(self, namespace: str, key: str) -> LoadedBody:
         """Return a body as its base alone gives it, or the exact one of a packet in one layer.
 
         No byte of an enhancement is read. What is wrong is raised, and nothing is made again: a
@@ -85,14 +85,35 @@ class PacketLoader:
         CodecError
             The base is damaged, or its codec pack is lost.
         """
+        started = time.perf_counter()
         packet = self._store.packets.read_base(namespace, key)
-        self._require_own(packet.manifest)
+        manifest = packet.manifest
+        self._require_own(manifest)
+        read = time.perf_counter()
         k, v = decode_packet_base(self._store, packet)
-        self._require_shape(key, k.shape, len(packet.manifest.token_ids))
-        return BodyKV(k, v)
+        self._require_shape(key, k.shape, len(manifest.token_ids))
+        return LoadedBody(
+            key,
+            manifest.token_ids,
+            BodyKV(k, v),
+            "disk",
+            load_ms=1e3 * (read - started),
+            decode_ms=1e3 * (time.perf_counter() - read),
+            kv_digest=manifest.kv_digest if len(manifest.layer_bytes) > 1 else None,
+            base_bytes=len(packet.record),
+        )
 
-    def ahead(self, namespace: str, keys: Sequence[str]) -> ReadAhead[str, LoadedBody]:
-        """Return what reads and decodes these packets on other threads; it prefills none.
+    def base_or_body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+        """Return what `base` gives, or where the base is unusable what `body` gives."""
+        try:
+            return self.base(namespace, key)
+        except _UNUSABLE:
+            return self.body(namespace, key, document_id)
+
+    def ahead(
+        self, namespace: str, keys: Sequence[tuple[str, str]]
+    ) -> ReadAhead[tuple[str, str], LoadedBody]:
+        """Return what reads and decodes packets (key, document id) on other threads; no prefill.
 
         A forward stays with the thread that asked: on another one it may give other bits. Other
         levels than ``linear`` decode one packet on all cores: read ahead, they took 1.03 of the
@@ -103,7 +124,7 @@ class PacketLoader:
             raise CodecError(reason)
 
         chosen = keys if self._store.meta.codec == "linear" else ()
-        return ReadAhead(lambda key: self._body(namespace, key, refuse), chosen)
+        return ReadAhead(lambda key: self._body(namespace, key[0], refuse), chosen)
 
     def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.

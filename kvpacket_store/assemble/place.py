@@ -7,7 +7,7 @@ import torch
 from kvpacket_store.models import Model, SlotCache, bits_to_tensor
 from kvpacket_store.types import BitArray, KVDtype
 
-__all__ = ["place"]
+__all__ = ["place", "place_layer"]
 
 
 @torch.inference_mode()
@@ -28,3 +28,25 @@ def place(
     values = bits_to_tensor(v, kv_dtype).to(device=model.device, dtype=model.dtype)
     cache.k_slots[:, :, start : start + count] = model.rotate_keys(keys, positions)
     cache.v_slots[:, :, start : start + count] = values
+
+
+@torch.inference_mode()
+def place_layer(
+    model: Model,
+    cache: SlotCache,
+    layer: int,
+    k: BitArray,
+    v: BitArray,
+    *,
+    kv_dtype: KVDtype,
+    start: int,
+) -> None:
+    """Write one layer's ``k`` and ``v``, bits ``[H, T, D]``: the bits that `place` writes."""
+    count = k.shape[1]
+    if count == 0:
+        return
+    positions = torch.arange(start, start + count, device=model.device)
+    keys = bits_to_tensor(k, kv_dtype).to(device=model.device, dtype=model.dtype)
+    values = bits_to_tensor(v, kv_dtype).to(device=model.device, dtype=model.dtype)
+    cache.k_slots[layer, :, start : start + count] = model.rotate_layer(keys, positions, layer)
+    cache.v_slots[layer, :, start : start + count] = values

@@ -5,9 +5,11 @@ from kvpacket_store.compress.names import compressor_names, parse_compressor
 from kvpacket_store.compress.plan import Compressor, DraftView, Plan
 from kvpacket_store.compress.prompt import LayerKV, PromptKV, Rope
 from kvpacket_store.compress.rope import HalfSplitRope
+from kvpacket_store.compress.views import DenseView
 
 __all__ = [
     "Compressor",
+    "DenseView",
     "DraftView",
     "HalfSplitRope",
     "ImportanceMap",

@@ -1,16 +1,48 @@
-"""Cache → tokens: options, sampling, plain decoding. Drafts and verification come beside it."""
+"""Cache → tokens: options, sampling, plain decoding, drafts and their verification."""
 
-from kvpacket_store.generate.choice import Choice
+from kvpacket_store.generate.answering import Answering, Final, Provisional, Wait
+from kvpacket_store.generate.blocks import BlockTarget, slots_for
+from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, NoDraft, TokenDraft
+from kvpacket_store.generate.drive import (
+    Failed,
+    Finished,
+    decode_alone,
+    decode_together,
+)
+from kvpacket_store.generate.horizon import Costs, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
-from kvpacket_store.generate.loop import Step, decode_tokens
 from kvpacket_store.generate.options import GenerationOptions
+from kvpacket_store.generate.plain import plain_decoding
 from kvpacket_store.generate.sampling import Sampler
+from kvpacket_store.generate.swapped import SwapTarget
+from kvpacket_store.generate.targets import RowTarget, Target, VerifiedCounts
+from kvpacket_store.generate.verified import verified_decoding
 
 __all__ = [
-    "Choice",
+    "Answering",
+    "BlockTarget",
+    "ChainDraft",
+    "Costs",
+    "Draft",
+    "Failed",
+    "Final",
+    "Finished",
     "GenerationOptions",
+    "Horizon",
+    "KVDraft",
     "LookupDraft",
+    "NoDraft",
+    "Provisional",
+    "RowTarget",
     "Sampler",
-    "Step",
-    "decode_tokens",
+    "SwapTarget",
+    "Target",
+    "TokenDraft",
+    "VerifiedCounts",
+    "Wait",
+    "decode_alone",
+    "decode_together",
+    "plain_decoding",
+    "slots_for",
+    "verified_decoding",
 ]

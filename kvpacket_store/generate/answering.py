@@ -52,6 +52,11 @@ class Forwards:
     """Namespace of the generator types that parts of a decoding have."""
 
     Tokens: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, list[int]]
+    Nothing: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, None]
+    Rounds: TypeAlias = Generator[
+        RowWork | Wait | Final | Provisional, torch.Tensor, tuple[list[int], list[int]]
+    ]
+    Logits: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, torch.Tensor]
 
 
 @dataclass(slots=True)

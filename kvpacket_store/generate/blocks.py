@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from kvpacket_store.generate.answering import Answering, Forwards
-from kvpacket_store.generate.targets import accepted_rows
+from kvpacket_store.generate.targets import PinnedTarget, accepted_rows
 from kvpacket_store.models import RowWork, SlotCache
 
 __all__ = ["BLOCK_ROWS", "BlockTarget", "slots_for"]
@@ -31,19 +33,21 @@ def slots_for(first_slot: int, new_tokens: int, block_rows: int = BLOCK_ROWS) ->
     return first_slot + -(-new_tokens // block_rows) * block_rows
 
 
-class BlockTarget:
+class BlockTarget(PinnedTarget):
     """Verifies by running the whole block that the last final token lies in.
 
     Parameters
     ----------
-    cache : SlotCache
-        The exact K and V of the prompt, with room for whole blocks (`slots_for`).
+    cache, logits
+        See `PinnedTarget`; with room for whole blocks (`slots_for`).
     block_rows : int
         Rows a block, M.
     """
 
-    def __init__(self, cache: SlotCache, block_rows: int = BLOCK_ROWS) -> None:
-        self.cache = cache
+    def __init__(
+        self, cache: SlotCache, logits: torch.Tensor, block_rows: int = BLOCK_ROWS
+    ) -> None:
+        super().__init__(cache, logits)
         self._block_rows = block_rows
         self._first_slot = cache.length
         self._block: list[int] = []  # final tokens of the block that the next slot lies in

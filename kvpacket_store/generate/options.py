@@ -55,6 +55,9 @@ class GenerationOptions:
         ``auto``, ``full`` (one token a step on the exact KV) or ``verified`` (drafts).
     exactness : str
         ``bit`` or ``guarded``; with one-token decoding both are the same.
+    compressor : str or None
+        What drafts are made on: ``base`` (the base layer of stored packets), or as
+        `parse_compressor`, from the exact K and V or, after ``base*``, from the base. None chooses.
     consistency : str
         ``packet``: as full-KV decoding over the assembled packets. ``recompute``: as a joint
         prefill of the same tokens without packets.
@@ -76,6 +79,7 @@ class GenerationOptions:
     decode: str = "auto"
     exactness: str = "guarded"
     consistency: str = "packet"
+    compressor: str | None = None
 
     def __post_init__(self) -> None:
         _typed("max_new_tokens", self.max_new_tokens, int)
@@ -93,11 +97,6 @@ class GenerationOptions:
         _one_of("decode", self.decode, DECODE_MODES)
         _one_of("exactness", self.exactness, EXACTNESSES)
         _one_of("consistency", self.consistency, CONSISTENCIES)
-        if self.decode == "verified":
-            raise UsageError(
-                "decode='verified' comes with a later version; 'auto' and 'full' give the same "
-                "tokens that it will"
-            )
 
     def _check_sampling(self) -> None:
         _typed("sampling_top_k", self.sampling_top_k, int)

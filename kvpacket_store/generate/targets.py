@@ -17,7 +17,7 @@ import torch
 from kvpacket_store.generate.answering import Answering, Forwards
 from kvpacket_store.models import RowWork, SlotCache
 
-__all__ = ["RowTarget", "Target", "VerifiedCounts"]
+__all__ = ["PinnedTarget", "RowTarget", "Target", "VerifiedCounts", "accepted_rows"]
 
 
 @dataclass(slots=True)
@@ -46,9 +46,21 @@ class VerifiedCounts:
 
 
 class Target(Protocol):
-    """Verifies on one request's exact K and V."""
+    """Verifies on one request's exact K and V, which may have to be fetched first."""
 
     cache: SlotCache
+
+    def fetch(self) -> None:
+        """Begin to bring the exact K and V here, if they are not; return at once."""
+        ...
+
+    def is_here(self) -> bool:
+        """Whether a verification would not wait for them."""
+        ...
+
+    def begin(self) -> Forwards.Logits:
+        """Return the logits ``[vocab]`` of the prompt's last row."""
+        ...
 
     def room(self) -> int:
         """Return how many draft tokens the next verification can hold."""
@@ -71,28 +83,55 @@ class Target(Protocol):
         ...
 
 
-class RowTarget:
+class PinnedTarget:
+    """The exact K and V are in ``cache``, and stay; ``logits`` are of the prompt's last row."""
+
+    def __init__(self, cache: SlotCache, logits: torch.Tensor) -> None:
+        self.cache = cache
+        self._logits = logits
+
+    def fetch(self) -> None:
+        """Do nothing."""
+
+    def is_here(self) -> bool:
+        """Return True."""
+        return True
+
+    def begin(self) -> Forwards.Logits:
+        """Return the logits given."""
+        yield from ()
+        return self._logits
+
+
+class RowTarget(PinnedTarget):
     """Verifies the last final token and all proposals in one forward of that many rows.
 
     Parameters
     ----------
-    cache : SlotCache
-        The exact K and V of the prompt.
+    cache, logits
+        See `PinnedTarget`.
+    counts : VerifiedCounts
+        Rows run again are added to it.
     guard_logits : float
         Rows whose choice could fall otherwise if logits moved by so much are run again alone; 0
         where rows are alike.
     """
 
     def __init__(
-        self, cache: SlotCache, counts: VerifiedCounts, *, guard_logits: float = 0.0
+        self,
+        cache: SlotCache,
+        logits: torch.Tensor,
+        counts: VerifiedCounts,
+        *,
+        guard_logits: float = 0.0,
     ) -> None:
-        self.cache = cache
+        super().__init__(cache, logits)
         self._counts = counts
         self._guard_logits = guard_logits
 
     def room(self) -> int:
         """Return how many slots are left behind the last final token."""
-        return int(self.cache.k_slots.shape[2]) - self.cache.length - 1
+        return self.cache.num_slots - self.cache.length - 1
 
     def verify(
         self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
@@ -103,7 +142,7 @@ class RowTarget:
         chosen: list[int] = []
         for index, row in enumerate(rows):
             choice = answering.choose(row, chosen)
-            if choice.margin < self._guard_logits:
+            if choice.margin < 2 * self._guard_logits:  # each logit may move by so much
                 self._counts.guarded += 1
                 self.cache.set_length(start + index)
                 alone = yield RowWork(self.cache, tokens[index : index + 1])
@@ -115,9 +154,7 @@ class RowTarget:
         return chosen
 
 
-def accepted_rows(
-    answering: Answering, rows: torch.Tensor, proposed: Sequence[int]
-) -> list[int]:
+def accepted_rows(answering: Answering, rows: torch.Tensor, proposed: Sequence[int]) -> list[int]:
     """Return the choices that rows ``[1 + n, vocab]`` lead to, the first wrong proposal's last."""
     chosen: list[int] = []
     for index, row in enumerate(rows):

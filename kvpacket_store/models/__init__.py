@@ -6,10 +6,13 @@ from kvpacket_store.models.load import load_model
 from kvpacket_store.models.model import Model
 from kvpacket_store.models.presets import PRESETS, cache_dir
 from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
+from kvpacket_store.models.queries import observing_queries
 from kvpacket_store.models.rotary import Rotary
 from kvpacket_store.models.rows import RowWork
 from kvpacket_store.models.slots import SlotCache
+from kvpacket_store.models.swap_cache import SwapCache
 from kvpacket_store.models.tokenizer import HFTokenizer
+from kvpacket_store.models.view_cache import ViewCache
 
 __all__ = [
     "DEFAULT_SYSTEM_PROMPT",
@@ -20,11 +23,14 @@ __all__ = [
     "Rotary",
     "RowWork",
     "SlotCache",
+    "SwapCache",
+    "ViewCache",
     "bits_to_tensor",
     "cache_dir",
     "cancellable",
     "kv_dtype_of",
     "load_model",
+    "observing_queries",
     "raise_if_cancelled",
     "tensor_to_bits",
     "torch_dtype_of",

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from kvpacket_store.models.cancellation import raise_if_cancelled
+from kvpacket_store.models.queries import observe_query
 
 __all__ = [
     "ATTENTION_NAME",
@@ -91,6 +92,7 @@ def grouped_attention(
     """
     del module
     raise_if_cancelled()
+    observe_query(query)
     scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
     window = kwargs.get("sliding_window")
     rows = query.shape[2]

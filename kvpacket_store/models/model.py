@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from kvpacket_store.models.rotary import Rotary, layer_types_of, rotaries_of
 from kvpacket_store.models.row_step import RowStep, has_row_step
 from kvpacket_store.models.rows import RowForward, RowWork, has_row_forward
 from kvpacket_store.models.slots import SlotCache
+from kvpacket_store.models.swap_cache import SwapCache
 from kvpacket_store.models.tokenizer import HFTokenizer
 from kvpacket_store.types import KVDtype, KVLayout, ModelFingerprint, TokenIds
 
@@ -67,7 +68,7 @@ class Model:
         self.rotaries: dict[str, Rotary] = rotaries_of(
             self._decoder, self.config, self.attentions[0]
         )
-        self._layer_types = layer_types_of(self.config)
+        self.layer_types = layer_types_of(self.config)
         # Taps hang on modules that all threads share: one forward at a time.
         self._forwarding = threading.RLock()
 
@@ -118,6 +119,11 @@ class Model:
     def new_cache(self, num_slots: int) -> SlotCache:
         """Return an empty cache of ``num_slots`` rows."""
         return SlotCache(self.layout.shape(num_slots), self.dtype, self.device)
+
+    def new_swap_cache(self, num_slots: int, *, kept_from: int) -> SwapCache:
+        """Return a cache without memory; slots from ``kept_from`` on are never dropped."""
+        shape = self.layout.shape(num_slots)
+        return SwapCache(shape, self.dtype, self.device, kept_from=kept_from)
 
     @torch.inference_mode()
     def embed(self, token_ids: TokenIds) -> torch.Tensor:
@@ -174,8 +180,11 @@ class Model:
         together = RowForward(self)
 
         def run(works: Sequence[RowWork]) -> list[torch.Tensor]:
-            with self._forwarding:
-                return together.run(works)
+            shared: Iterator[torch.Tensor] = iter(())
+            if rows := [work for work in works if not work.is_prompt]:
+                with self._forwarding:
+                    shared = iter(together.run(rows))
+            return [self._run_alone(w, None) if w.is_prompt else next(shared) for w in works]
 
         return run
 
@@ -218,12 +227,19 @@ class Model:
         """
         out = torch.empty_like(k)
         for name, rotary in self.rotaries.items():
-            layers = [i for i, kind in enumerate(self._layer_types) if kind == name]
+            layers = [i for i, kind in enumerate(self.layer_types) if kind == name]
             cos, sin = rotary.cos_sin(positions, k)
             if len(layers) == self.layout.num_layers:
                 return rotary.rotate(k, cos, sin)
             out[layers] = rotary.rotate(k[layers], cos, sin)
         return out
+
+    @torch.inference_mode()
+    def rotate_layer(self, k: torch.Tensor, positions: torch.Tensor, layer: int) -> torch.Tensor:
+        """Rotate one layer's keys ``[H, T, D]``: the bits that `rotate_keys` gives that layer."""
+        rotary = self.rotaries[self.layer_types[layer]]
+        cos, sin = rotary.cos_sin(positions, k)
+        return rotary.rotate(k[None], cos, sin)[0]
 
     def check_taps(self) -> None:
         """Prove on a few tokens that captured keys, rotated, are the model's own keys.

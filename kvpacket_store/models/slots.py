@@ -48,9 +48,9 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
     def reserve(self, num_rows: int) -> int:
         """Count ``num_rows`` more slots as filled; return the first of them."""
         start, end = self.length, self.length + num_rows
-        if end > self.keys.shape[2]:
+        if end > self.get_max_length():
             raise ContextOverflowError(
-                f"the cache has {self.keys.shape[2]} slots and {end} are needed; "
+                f"the cache has {self.get_max_length()} slots and {end} are needed; "
                 "assemble with more room (max_new_tokens)"
             )
         self.length = end
@@ -115,9 +115,32 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Next position minus next slot: how many positions have no slot (a draft's cache)."""
         return int(self.layers[0].position_offset)
 
+    @property
+    def num_slots(self) -> int:
+        """Slots, filled or not."""
+        return int(self.k_slots.shape[2])
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes that K and V take in memory now."""
+        return self.k_slots.untyped_storage().nbytes() + self.v_slots.untyped_storage().nbytes()
+
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return one layer's K and V, ``[H, N, D]`` each, filled or not."""
+        """Return one layer's K and V, ``[H, N, D]`` each, filled or not; rows are written there."""
         return self.k_slots[layer], self.v_slots[layer]
+
+    def keep_rows(self, layer: int, start: int, count: int) -> None:
+        """Hear that so many rows from slot ``start`` were written to `layer_slots`."""
+
+    def rows(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return K and V of slots ``start`` to ``end``, ``[L, H, n, D]`` each."""
+        return self.k_slots[:, :, start:end], self.v_slots[:, :, start:end]
+
+    def write_rows(self, start: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Write K and V ``[L, H, n, D]`` from slot ``start`` on; the length stays."""
+        end = start + k.shape[2]
+        self.k_slots[:, :, start:end] = k
+        self.v_slots[:, :, start:end] = v
 
     @property
     def length(self) -> int:

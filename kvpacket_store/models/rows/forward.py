@@ -46,11 +46,14 @@ class RowWork:
         One a row, at the positions after the filled slots.
     keep_logits : int
         How many of the last rows' logits are wanted.
+    is_prompt : bool
+        Run it as a prompt is run, by `Model.forward` and by itself.
     """
 
     cache: SlotCache
     token_ids: Sequence[int]
     keep_logits: int = 1
+    is_prompt: bool = False
 
 
 class RowForward:
@@ -85,14 +88,15 @@ class RowForward:
         segments = self._segments(works)
         for index, layer in enumerate(self._layers):
             raise_if_cancelled()
-            self._attention(layer, x, [segment.at(index) for segment in segments])
+            self._attention(layer, index, x, segments)
             self._mlp(layer, x)
         wanted = [
             x[segment.rows.stop - work.keep_logits : segment.rows.stop]
             for segment, work in zip(segments, works, strict=True)
         ]
         logits = self._logits(np.concatenate(wanted))
-        return list(logits.split([work.keep_logits for work in works]))
+        ends = np.cumsum([work.keep_logits for work in works])
+        return [logits[end - w.keep_logits : end] for end, w in zip(ends, works, strict=True)]
 
     def _segments(self, works: Sequence[RowWork]) -> list[_Segment]:
         segments, row = [], 0
@@ -106,7 +110,9 @@ class RowForward:
             row += count
         return segments
 
-    def _attention(self, layer: LayerWeights, x: Array, segments: Sequence[_Placed]) -> None:
+    def _attention(
+        self, layer: LayerWeights, index: int, x: Array, segments: Sequence[_Segment]
+    ) -> None:
         """Add the attention of ``x [M, hidden]`` to it."""
         inputs = _normed(x, layer.norms[0])
         outs = tuple(np.empty((len(x), len(part.weight)), np.float32) for part in layer.qkv)
@@ -123,11 +129,14 @@ class RowForward:
                 for heads, head_norm in zip((q, k), layer.head_norms, strict=True)
             )
         mixed = np.empty_like(q)
-        for part in segments:
-            rows = part.rows
-            slots = (part.k_slots, part.v_slots, part.first_slot)
-            kernels.place(q[rows], k[rows], v[rows], part.cos_sin, *slots)
-            kernels.attend(q[rows], *slots, layer.scaling, part.parts(q.shape[1]), mixed[rows])
+        for segment in segments:
+            rows, first_slot = segment.rows, segment.first_slot
+            k_slots, v_slots = (slots.numpy() for slots in segment.cache.layer_slots(index))
+            slots = (k_slots, v_slots, first_slot)
+            kernels.place(q[rows], k[rows], v[rows], segment.cos_sin, *slots)
+            segment.cache.keep_rows(index, first_slot, len(q[rows]))
+            parts = _room_for_spans(q[rows], k_slots, first_slot)
+            kernels.attend(q[rows], *slots, layer.scaling, parts, mixed[rows])
         kernels.linear(mixed.reshape(len(x), -1), layer.o.weight, layer.o.bias, x)
 
     def _mlp(self, layer: LayerWeights, x: Array) -> None:
@@ -151,27 +160,13 @@ class _Segment:
     first_slot: int
     cos_sin: Array
 
-    def at(self, layer: int) -> _Placed:
-        k_slots, v_slots = self.cache.layer_slots(layer)
-        return _Placed(self.rows, self.first_slot, self.cos_sin, k_slots.numpy(), v_slots.numpy())
 
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """The rows of one work in one layer; slots are ``[H, N, D]``."""
-
-    rows: slice
-    first_slot: int
-    cos_sin: Array
-    k_slots: Array
-    v_slots: Array
-
-    def parts(self, q_heads: int) -> Array:
-        """Return room for the spans of `kernels.attend`."""
-        heads, _, dim = self.k_slots.shape
-        count = self.rows.stop - self.rows.start
-        spans = -(-(self.first_slot + count) // kernels.SPAN_SLOTS)
-        return np.empty((heads, spans, count * (q_heads // heads), dim + 2), np.float32)
+def _room_for_spans(q: Array, k_slots: Array, first_slot: int) -> Array:
+    """Return what `kernels.attend` writes its spans to."""
+    rows, q_heads, dim = q.shape
+    spans = -(-(first_slot + rows) // kernels.SPAN_SLOTS)
+    heads = len(k_slots)
+    return np.empty((heads, spans, rows * (q_heads // heads), dim + 2), np.float32)
 
 
 def _normed(x: Array, weight_eps: tuple[Array, float]) -> Array:

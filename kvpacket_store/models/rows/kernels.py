@@ -31,7 +31,7 @@ def _widen(row: Any, wide: Any) -> None:
     raise NotImplementedError
 
 
-@overload(_widen)
+@overload(_widen)  # type: ignore[untyped-decorator]
 def _widen_compiled(row: Any, wide: Any) -> Any:
     del wide
     if row.dtype == numba.types.uint16:

@@ -6,15 +6,17 @@ tested on the kernels themselves.
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["attend", "gate_up", "linear", "norm", "rotated", "widened"]
 
-_Floats = npt.NDArray[np.float32]
+_Floats: TypeAlias = npt.NDArray[Any]
 
 
-def widened(weight: npt.NDArray[np.generic]) -> _Floats:
+def widened(weight: _Floats) -> _Floats:
     """Return bf16 bits (uint16) or fp32 as fp32.
 
     Examples
@@ -24,31 +26,33 @@ def widened(weight: npt.NDArray[np.generic]) -> _Floats:
     """
     if weight.dtype != np.uint16:
         return weight.astype(np.float32)
-    return (weight.astype(np.uint32) << 16).view(np.float32)
+    bits: _Floats = weight.astype(np.uint32) << 16
+    return bits.view(np.float32)
 
 
-def linear(x: _Floats, weight: npt.NDArray[np.generic], bias: _Floats) -> _Floats:
+def linear(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
     """Return ``x [M, K] @ weight [N, K].T + bias [N]``; an empty bias is none."""
-    mapped = x @ widened(weight).T
-    return mapped + bias if bias.size else mapped
+    mapped: _Floats = x @ widened(weight).T
+    return np.asarray(mapped + bias) if bias.size else mapped
 
 
-def gate_up(x: _Floats, gate: npt.NDArray[np.generic], up: npt.NDArray[np.generic]) -> _Floats:
+def gate_up(x: _Floats, gate: _Floats, up: _Floats) -> _Floats:
     """Return ``silu(x @ gate.T) * (x @ up.T)``."""
-    opened = x @ widened(gate).T
-    return opened / (1 + np.exp(-opened)) * (x @ widened(up).T)
+    opened: _Floats = x @ widened(gate).T
+    return np.asarray(opened / (1 + np.exp(-opened)) * (x @ widened(up).T))
 
 
 def norm(x: _Floats, weight: _Floats, eps: float) -> _Floats:
     """Return each row divided by its root mean square, times ``weight``."""
-    return weight * x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(eps))
+    mean_squares = (x * x).mean(axis=-1, keepdims=True)
+    return np.asarray(weight * x / np.sqrt(mean_squares + np.float32(eps)))
 
 
 def rotated(x: _Floats, cos: _Floats, sin: _Floats) -> _Floats:
     """Rotate ``x [Q, H, D]`` by ``cos, sin [Q, D]``, halves apart (Su et al. 2021, eq. 34)."""
     first, second = np.split(x, 2, axis=-1)
     turned = np.concatenate([-second, first], axis=-1)
-    return x * cos[:, None] + turned * sin[:, None]
+    return np.asarray(x * cos[:, None] + turned * sin[:, None])
 
 
 def attend(

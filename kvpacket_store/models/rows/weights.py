@@ -55,8 +55,8 @@ def linear_weights(module: torch.nn.Linear) -> Linear:
     if isinstance(module, TwoWidthLinear) and module.narrow_weight.dtype == torch.bfloat16:
         weight = module.narrow_weight
     bits = weight.view(torch.uint16) if weight.dtype == torch.bfloat16 else weight
-    bias = _NO_BIAS if module.bias is None else module.bias.detach().numpy()
-    return Linear(bits.numpy(), bias)
+    bias: torch.Tensor | None = module.bias  # torch declares it a tensor always
+    return Linear(bits.numpy(), _NO_BIAS if bias is None else bias.detach().numpy())
 
 
 @dataclass(frozen=True, slots=True)

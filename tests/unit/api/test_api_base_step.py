@@ -46,7 +46,7 @@ def kv_of(store, *, base=False):
     packet = store.packet("Rhine")
     if not base:
         return packet.k, packet.v
-    base = PacketLoader(store).base("default", packet.key)
+    base = PacketLoader(store).base("default", packet.key).body
     return base.k, base.v
 
 

@@ -140,7 +140,7 @@ def test_packets_and_answers_are_those_of_another_level(linear, new_store, reope
 def test_the_base_is_read_and_decoded_without_the_enhancement(linear, reopened, behind_its_back):
     store = linear()
     keys, pack = keys_of(store), store.codec_pack
-    before = [PacketLoader(store).base("default", key) for key in keys]
+    before = [PacketLoader(store).base("default", key).body for key in keys]
     bases = [store.packets.read_record("default", key) for key in keys]
     exact = [PacketLoader(store).body("default", key, "rhine").body for key in keys]
     for body, whole, record in zip(before, exact, bases, strict=True):
@@ -154,7 +154,7 @@ def test_the_base_is_read_and_decoded_without_the_enhancement(linear, reopened, 
     behind_its_back(store.path, spoil)
     store = reopened(store)
     for key, body in zip(keys, before, strict=True):
-        again = PacketLoader(store).base("default", key)
+        again = PacketLoader(store).base("default", key).body
         assert np.array_equal(again.k, body.k)
         assert np.array_equal(again.v, body.v)
         with pytest.raises(CorruptRecordError):
@@ -226,7 +226,7 @@ def test_a_draft_reads_bases_alone_and_the_rest_when_it_is_wanted(linear, reopen
     bases, rests = map(sum, zip(*sizes, strict=True))
     assert packets.bytes_read == BytesRead()
     for key in keys_of(store):
-        PacketLoader(store).base("default", key)
+        PacketLoader(store).base("default", key).body
     assert packets.bytes_read == BytesRead(base=bases)
     for key in keys_of(store):
         digest = packets.get_manifest("default", key).kv_digest
@@ -238,7 +238,7 @@ def test_the_base_of_a_packet_in_one_layer_is_exact(linear, new_store):
     for store in (linear(layers=1), new_store(name="fast.kvps", segment_tokens=64)):
         store.ingest(DOCS)
         for key in keys_of(store):
-            body = PacketLoader(store).base("default", key)
+            body = PacketLoader(store).base("default", key).body
             exact = PacketLoader(store).body("default", key, "rhine").body
             assert np.array_equal(body.k, exact.k)
             assert np.array_equal(body.v, exact.v)
@@ -252,7 +252,7 @@ def test_a_base_that_is_not_there_is_named(linear):
     forged = dataclasses.replace(record_of(store, key), record=b"no record", enhancement=b"at all")
     store.packets.replace_record("default", forged)
     with pytest.raises(CodecError):
-        PacketLoader(store).base("default", key)
+        PacketLoader(store).base("default", key).body
 
 
 def test_the_store_stands_alone_with_its_pack(linear, reopened, pack_of):

@@ -1,0 +1,184 @@
+"""Exact K and V on their way into slots, in the background, while drafting runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvpacket_store.api.answer import Fallback
+from kvpacket_store.api.loader import PacketLoader
+from kvpacket_store.api.read_ahead import ReadAhead
+from kvpacket_store.api.records import open_packet
+from kvpacket_store.assemble import place, place_layer
+from kvpacket_store.codec import RecordReader
+from kvpacket_store.errors import CodecError
+from kvpacket_store.models import SwapCache
+from kvpacket_store.prefill import BodyKV
+from kvpacket_store.types import BitArray
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+
+__all__ = ["Link", "SwapIn", "SwapPart"]
+
+Link = Callable[[int], None]
+"""Called with the bytes of an enhancement that was read: a slow way to it waits there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPart:
+    """A packet of which slots hold what its base gives: ``start`` is the body's first slot."""
+
+    packet_key: str
+    document_id: str
+    start: int
+    kv_digest: str
+
+
+class SwapIn:
+    """Fills a prompt's slots with the exact K and V of its packets.
+
+    Packets are read ahead and decoded one after the other; the last one layer by layer, so that a
+    verification can run its first layers while later ones are decoded. What cannot be read or
+    decoded is prefilled again by the thread that waits: a forward on another one may give other
+    bits.
+
+    Parameters
+    ----------
+    store, loader
+        Where packets come from.
+    namespace : str
+        Whose.
+    cache : SwapCache
+        Filled.
+    shared : sequence of (BodyKV, int)
+        What needs no reading, preamble and headers, and the slots where it begins.
+    parts : sequence of SwapPart
+        What is read.
+    keep : bool
+        Leave the K and V in memory after a verification.
+    link : callable, optional
+        See `Link`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loader: PacketLoader,
+        namespace: str,
+        cache: SwapCache,
+        *,
+        shared: Sequence[tuple[BodyKV, int]],
+        parts: Sequence[SwapPart],
+    ) -> None:
+        self.keep = True
+        self.link: Link | None = None
+        self.streams_layers = True
+        self.fallbacks: list[Fallback] = []
+        self._store, self._loader, self._namespace = store, loader, namespace
+        self._cache, self._shared, self._parts = cache, shared, parts
+        self._thread: threading.Thread | None = None
+        self._may_begin = threading.Event()
+        self._failures: dict[SwapPart, str] = {}
+
+    def fetch(self) -> None:
+        """Begin in the background, if the K and V are not here or on their way."""
+        if self._thread is not None or self._cache.is_here:
+            return
+        self._cache.allocate()
+        self._thread = threading.Thread(target=self._fill, name="kvp-swap-in", daemon=True)
+        self._thread.start()
+
+    def may_begin(self) -> bool:
+        """Whether a verification may begin."""
+        return self._cache.is_here or self._may_begin.is_set()
+
+    def wait(self) -> None:
+        """Return once `may_begin`; what did not arrive is made again here."""
+        self._may_begin.wait()
+        if self._failures:
+            self.repair()
+
+    def repair(self) -> None:
+        """Wait until nothing is on its way, and prefill what did not arrive."""
+        self._join()
+        for part, reason in self._failures.items():
+            loaded = self._loader.body(self._namespace, part.packet_key, part.document_id)
+            self._place(loaded.body, part.start)
+            self.fallbacks.append(Fallback(part.packet_key, loaded.fallback_reason or reason))
+        self._failures.clear()
+        self._cache.all_is_here()
+
+    def release(self) -> None:
+        """Drop the K and V where memory is short."""
+        self._join()
+        if not self.keep:
+            self._may_begin.clear()
+            self._cache.drop()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _fill(self) -> None:
+        """Run in the background: whatever happens, those who wait are let go."""
+        try:
+            for body, start in self._shared:
+                self._place(body, start)
+            with ReadAhead(self._read, self._parts) as ahead:
+                for part in self._parts:
+                    self._fill_part(part, ahead.take())
+        except Exception as error:  # noqa: BLE001 - the waiting thread makes all of it again
+            for part in self._parts:
+                self._failures.setdefault(part, str(error))
+        if self._failures:
+            self._cache.fail()
+        else:
+            self._cache.all_is_here()
+        self._may_begin.set()
+
+    def _fill_part(self, part: SwapPart, reader: RecordReader | None) -> None:
+        is_last = part is self._parts[-1] and not self._failures
+        if reader is None:
+            self._failures[part] = "its enhancement could not be read"
+            return
+        if is_last and self.streams_layers:
+            self._may_begin.set()
+        try:
+            for layer, (k, v) in enumerate(_layers(reader)):
+                place_layer(
+                    self._store.model,
+                    self._cache,
+                    layer,
+                    k,
+                    v,
+                    kv_dtype=self._store.kv_dtype,
+                    start=part.start,
+                )
+                if is_last:
+                    self._cache.layer_is_here(layer)
+        except CodecError as error:
+            self._failures[part] = str(error)
+
+    def _read(self, part: SwapPart) -> RecordReader:
+        """Read a packet's two layers; refuse what is not the draft's other half."""
+        packets = self._store.packets
+        base = packets.read_base(self._namespace, part.packet_key)
+        enhancement = packets.read_enhancement(
+            self._namespace, part.packet_key, kv_digest=part.kv_digest
+        )
+        if self.link is not None:
+            self.link(len(enhancement))
+        return open_packet(self._store, base.record, enhancement)
+
+    def _place(self, body: BodyKV, start: int) -> None:
+        model, kv_dtype = self._store.model, self._store.kv_dtype
+        place(model, self._cache, body.k, body.v, kv_dtype=kv_dtype, start=start)
+
+
+def _layers(reader: RecordReader) -> Iterator[tuple[BitArray, BitArray]]:
+    for layer in range(reader.shape[0]):
+        yield reader.layer(layer)

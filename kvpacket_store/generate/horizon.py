@@ -1,0 +1,91 @@
+"""How many tokens to draft: where the expected tokens per time are most.
+
+Source: VeriCache (arXiv:2605.17613) eq. 3 and appendix B choose one horizon a workload, offline;
+here each request follows its own acceptance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Costs", "Horizon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Times in units of one plain step on the exact K and V.
+
+    Parameters
+    ----------
+    draft : float
+        One draft step.
+    verify : float
+        A verification of one row.
+    row : float
+        Each further row of it.
+    """
+
+    draft: float = 0.5
+    verify: float = 1.0
+    row: float = 0.12
+
+    def speedup(self, accepted_share: float, count: int) -> float:
+        """Return tokens per plain step for ``count`` drafts, each accepted with that chance.
+
+        Examples
+        --------
+        >>> round(Costs(draft=0.5, verify=1.0, row=0.1).speedup(1.0, 10), 2)
+        1.57
+        >>> Costs().speedup(0.5, 0)
+        1.0
+        """
+        accepted = sum(accepted_share**n for n in range(1, count + 1))
+        return (accepted + 1) / (count * (self.draft + self.row) + self.verify)
+
+
+class Horizon:
+    """Follows one request's acceptance.
+
+    Parameters
+    ----------
+    costs : Costs
+        Of this machine at this context.
+    start : float
+        Share of drafts accepted, to begin with: 0.85 is a draft at 2.8 bits a scalar.
+    most : int
+        Longest draft.
+    always : bool
+        Draft at least one token a round, even where drafting does not pay.
+
+    Examples
+    --------
+    >>> horizon = Horizon(Costs(draft=0.4, row=0.1))
+    >>> before = horizon.count()
+    >>> for _ in range(20): horizon.learn(proposed=before, accepted=0)
+    >>> before > horizon.count() == 0
+    True
+    """
+
+    def __init__(
+        self, costs: Costs, *, start: float = 0.85, most: int = 32, always: bool = False
+    ) -> None:
+        self._costs = costs
+        self._share = start
+        self._most = most
+        self._least = 1 if always else 0
+        self._idle_rounds = 0
+
+    def count(self) -> int:
+        """Return how many tokens to draft now; 0 where it does not pay."""
+        counts = range(self._least, self._most + 1)
+        best = max(counts, key=lambda count: self._costs.speedup(self._share, count))
+        if best == 0:
+            self._idle_rounds += 1
+            if self._idle_rounds % 16 == 0:  # text changes: look again now and then
+                return 1
+        return best
+
+    def learn(self, proposed: int, accepted: int) -> None:
+        """Take in a round; the last 30 tokens or so count."""
+        for n in range(min(proposed, accepted + 1)):
+            self._share += 0.05 * ((n < accepted) - self._share)

@@ -1,0 +1,120 @@
+"""A cache whose prompt is a packed view: expanded a layer at a time, while that layer runs.
+
+Only the packed prompt, the rows of new tokens and one layer's expansion are in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from kvpacket_store.models.slots import SlotCache, SlotLayer
+
+__all__ = ["LayerView", "ViewCache"]
+
+
+class LayerView(Protocol):
+    """Where a prompt's K and V come from, layer by layer."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots n that the view holds."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        ...
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return K (rotated) and V of a layer, ``[H, n, D]`` each."""
+        ...
+
+
+class ViewCache(SlotCache):
+    """A view's slots, and behind them slots of its own.
+
+    Parameters
+    ----------
+    view : LayerView
+        The prompt; never written to.
+    shape : tuple of int
+        ``[L, H, N, D]`` of the slots behind it.
+    dtype, device
+        Of the model.
+    """
+
+    def __init__(
+        self,
+        view: LayerView,
+        shape: tuple[int, int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(shape, dtype, device)
+        self._view = view
+        layers, heads, slots, dim = shape
+        self._layer = torch.empty(
+            (2, heads, view.num_slots + slots, dim), dtype=dtype, device=device
+        )
+        self.layers = [_ViewLayer(self, i) for i in range(layers)]
+        self.set_length(view.num_slots)
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the view and behind it."""
+        return self._view.num_slots + super().num_slots
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the packed view, of the slots behind it, and of one layer expanded."""
+        return self._view.nbytes + super().resident_bytes + self._layer.nbytes
+
+    def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Expand one layer; what the last call returned is overwritten."""
+        first = self._view.num_slots
+        for whole, part in zip(self._layer, self._view.layer(layer), strict=True):
+            whole[:, :first] = part
+        self._layer[0, :, first:] = self.k_slots[layer]
+        self._layer[1, :, first:] = self.v_slots[layer]
+        return self._layer[0], self._layer[1]
+
+    def keep_rows(self, layer: int, start: int, count: int) -> None:
+        """Take rows over from the expanded layer."""
+        own = slice(start - self._view.num_slots, start - self._view.num_slots + count)
+        self.k_slots[layer, :, own] = self._layer[0, :, start : start + count]
+        self.v_slots[layer, :, own] = self._layer[1, :, start : start + count]
+
+    def rows(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return rows behind the view."""
+        first = self._view.num_slots
+        return super().rows(start - first, end - first)
+
+    def write_rows(self, start: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Write rows behind the view."""
+        super().write_rows(start - self._view.num_slots, k, v)
+
+
+class _ViewLayer(SlotLayer):
+    """One layer for a model's own forward."""
+
+    def __init__(self, cache: ViewCache, index: int) -> None:
+        super().__init__(cache.k_slots[index : index + 1], cache.v_slots[index : index + 1])
+        self._cache = cache
+        self._index = index
+        self._num_slots = cache.num_slots
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write ``[1, H, Q, D]`` after the last filled slot; return all filled slots, expanded."""
+        k, v = self._cache.layer_slots(self._index)
+        start = self.reserve(key_states.shape[2])
+        k[:, start : self.length], v[:, start : self.length] = key_states[0], value_states[0]
+        self._cache.keep_rows(self._index, start, key_states.shape[2])
+        return k[None, :, : self.length], v[None, :, : self.length]
+
+    def get_max_length(self) -> int:
+        """Return the number of slots, the view's included."""
+        return self._num_slots
