@@ -75,7 +75,12 @@ class Timings(Report):
 
 @dataclass(frozen=True, slots=True)
 class DecodeInfo(Report):
-    """How the answer was decoded. ``pinned``: the exact K,V were in memory from the start."""
+    """How the answer was decoded.
+
+    ``pinned``: the exact K,V were in memory from the start. ``rounds``: verifications; a round's
+    ``mean_accepted`` does not count the target's own token. ``guarded``: rows near a tie that were
+    decided again by one-token decoding.
+    """
 
     mode: str
     exactness: str
@@ -84,6 +89,7 @@ class DecodeInfo(Report):
     mean_accepted: float | None = None
     draft_bits_per_scalar: float | None = None
     draft_tokens_kept_share: float | None = None
+    guarded: int = 0
     seed: int | None = None
     finish_reason: str = "length"
 

@@ -205,7 +205,13 @@ class Assembler:
             self._place_packet(cache, loaded, start, timings)
             if loaded.kv_digest is not None:
                 body_start = start + self._store.adapter.header_tokens
-                part = SwapPart(ref.packet_key, document.id, body_start, loaded.kv_digest)
+                part = SwapPart(
+                    ref.packet_key,
+                    document.id,
+                    body_start,
+                    loaded.body.k.shape[2],
+                    loaded.kv_digest,
+                )
                 built.swap_parts.append(part)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
-from kvpacket_store.api.answer import DecodeInfo, Timings
+from kvpacket_store.api.answer import DecodeInfo, Fallback, Timings
 from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
-from kvpacket_store.api.drafting import QUERY_ROWS, DraftPrompt, draft_cache, split_name
-from kvpacket_store.api.swap_in import Link
-from kvpacket_store.compress import parse_compressor
+from kvpacket_store.api.costs import costs_of
+from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name
+from kvpacket_store.api.exactness import measure_exactness
+from kvpacket_store.api.swap_in import Link, SwapIn
+from kvpacket_store.compress import DenseView, parse_compressor
 from kvpacket_store.generate import (
     Answering,
     BlockTarget,
     ChainDraft,
-    Costs,
     Draft,
     GenerationOptions,
     Horizon,
@@ -41,15 +44,13 @@ from kvpacket_store.models import Model, SlotCache, observing_queries
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
-__all__ = ["Begun", "Decoder", "room_for"]
+__all__ = ["LOOKUP", "Begun", "Decoder", "Drafting", "room_for"]
 
-GUARD_LOGITS = 0.5
-"""How far two forwards of other shapes may be apart, where rows are not alike: 16-bit products of
-SmolLM2 differ by up to 0.44 in a logit (96 rows at 1,000 to 7,500 slots)."""
-
+LOOKUP = "lookup"
 _DROPPED = "snapkv:0.25"
-_LEAST_GAIN = 1.1  # below that, making the view takes longer than it saves
+_LEAST_GAIN = 1.15  # below that, making the view takes longer than it saves
 _LEAST_TOKENS = 48
+_DROPPED_SHARE = 0.85  # of drafts on a quarter of the tokens that are accepted, one after the other
 
 
 def room_for(model: Model, options: GenerationOptions) -> int:
@@ -60,31 +61,227 @@ def room_for(model: Model, options: GenerationOptions) -> int:
 
 
 @dataclass(slots=True)
+class Drafting:
+    """What a request drafts with.
+
+    ``bits_per_scalar`` are those read from the store for a draft on the base, else those held.
+    """
+
+    draft: Draft
+    bits_per_scalar: float | None = None
+    kept_share: float | None = None
+    resident_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Begun:
     """A request whose prompt is in slots: what gives its tokens, and what can be told of it."""
 
     assembled: Assembled
     answering: Answering
     decoding: Decoding
-    mode: str
-    pinned: bool
-    counts: VerifiedCounts = field(default_factory=VerifiedCounts)
-    bits_per_scalar: float | None = None
-    kept_share: float | None = None
-    caches: Sequence[SlotCache] = ()
+    counts: VerifiedCounts
+    drafting: Drafting | None = None
+    swap: SwapIn | None = None
+
+    def fallbacks(self) -> list[Fallback]:
+        """Return which packets had to be prefilled again."""
+        return [*self.assembled.fallbacks, *(self.swap.fallbacks if self.swap else ())]
 
     def info(self, finish_reason: str) -> DecodeInfo:
         """Return what the answer says of its decoding."""
-        counts = self.counts
+        counts, drafting = self.counts, self.drafting
         return DecodeInfo(
-            mode=self.mode,
+            mode="full" if drafting is None else "verified",
             exactness=self.answering.options.exactness,
-            pinned=self.pinned,
+            pinned=self.swap is None,
             rounds=counts.rounds,
             mean_accepted=counts.mean_accepted,
-            draft_bits_per_scalar=self.bits_per_scalar,
-            draft_tokens_kept_share=self.kept_share,
+            draft_bits_per_scalar=drafting.bits_per_scalar if drafting else None,
+            draft_tokens_kept_share=drafting.kept_share if drafting else None,
             guarded=counts.guarded,
             seed=self.answering.sampler.seed,
             finish_reason=finish_reason,
         )
+
+
+class Decoder:
+    """Begins the decoding of one store's requests.
+
+    Parameters
+    ----------
+    store : Store
+        Whose model decodes.
+    assembler : Assembler
+        Makes slots for exact K and V.
+    """
+
+    def __init__(self, store: Store, assembler: Assembler) -> None:
+        self._store = store
+        self._assembler = assembler
+        self.link: Link | None = None
+        self.keeps_exact = True
+        self.streams_layers = True
+
+    def compressor_of(self, options: GenerationOptions) -> str | None:
+        """Return the name of what a request drafts on; None where that is decided later, or never.
+
+        Raises
+        ------
+        UsageError
+            No compressor has that name.
+        """
+        if options.decode == "full":
+            return None
+        if options.compressor is None:
+            default = BASE if self._store.meta.layers > 1 else _DROPPED
+            return default if options.decode == "verified" else None
+        for part in options.compressor.split("+"):
+            if part != LOOKUP:
+                parse_compressor(split_name(part)[1])
+        return options.compressor
+
+    def from_base(self, options: GenerationOptions) -> bool:
+        """Whether a request's prompt is assembled from the base of its packets."""
+        name = self.compressor_of(options)
+        if name is None or options.consistency != "packet":
+            return False
+        return any(split_name(part)[0] for part in name.split("+"))
+
+    def begin(
+        self,
+        namespace: str,
+        assembled: Assembled,
+        options: GenerationOptions,
+        timings: Timings,
+        cancel: threading.Event | None,
+    ) -> Begun:
+        """Run the question, and return what gives the answer's tokens."""
+        answering = Answering(
+            Sampler.of(options),
+            options,
+            assembled.prompt_token_ids,
+            self._store.model.eos_ids,
+            cancel,
+        )
+        if assembled.swap_parts:
+            return self._swapped(namespace, assembled, answering, timings)
+        with observing_queries(QUERY_ROWS) as queries:
+            logits = first_logits(self._store, assembled, timings)
+        counts = VerifiedCounts()
+        target = self._target(options, counts)(assembled.cache, logits)
+        name = self.compressor_of(options) or self._worth_drafting_on(assembled, options)
+        if name is None:
+            decoding = plain_decoding(answering, assembled.cache, logits)
+            if isinstance(target, BlockTarget):
+                decoding = verified_decoding(answering, target, NoDraft(), VerifiedCounts())
+            return Begun(assembled, answering, decoding, counts)
+        drafting = self._drafting(name, assembled, options, queries)
+        decoding = verified_decoding(answering, target, drafting.draft, counts)
+        return Begun(assembled, answering, decoding, counts, drafting)
+
+    def _swapped(
+        self, namespace: str, assembled: Assembled, answering: Answering, timings: Timings
+    ) -> Begun:
+        """Draft on what the base gives, while the exact K and V are on their way."""
+        options, counts = answering.options, VerifiedCounts()
+        cache, swap = self._assembler.swap_in(namespace, assembled)
+        swap.keep, swap.link = self.keeps_exact, self.link
+        swap.streams_layers = self.streams_layers
+        swap.fetch()
+        with observing_queries(QUERY_ROWS) as queries:
+            logits = first_logits(self._store, assembled, timings)
+        target = SwapTarget(cache, swap, assembled.question_ids, self._target(options, counts))
+        name = self.compressor_of(options) or BASE
+        drafting = self._drafting(name, assembled, options, queries, logits)
+        decoding = verified_decoding(answering, target, drafting.draft, counts)
+        return Begun(assembled, answering, decoding, counts, drafting, swap)
+
+    def _target(
+        self, options: GenerationOptions, counts: VerifiedCounts
+    ) -> Callable[[SlotCache, torch.Tensor], Target]:
+        """Return what makes the target that keeps the promise asked for on this machine."""
+        if self._store.model.rows_are_alike:
+            return lambda cache, logits: RowTarget(cache, logits, counts)
+        if options.exactness == "bit":
+            return BlockTarget
+        guard = self._guard_logits
+        return lambda cache, logits: RowTarget(cache, logits, counts, guard_logits=guard)
+
+    @cached_property
+    def _guard_logits(self) -> float:
+        return measure_exactness(self._store.model).guard_logits
+
+    def _worth_drafting_on(self, assembled: Assembled, options: GenerationOptions) -> str | None:
+        """Return what ``decode="auto"`` drafts with where the exact K and V are in memory."""
+        if options.decode == "full" or options.max_new_tokens < _LEAST_TOKENS:
+            return None
+        if options.consistency != "packet" or not self._store.model.rows_are_alike:
+            return None
+        slots = assembled.plan.prompt_positions
+        costs = costs_of(self._store.model, slots, slots // 4)
+        gain = max(costs.speedup(_DROPPED_SHARE, count) for count in range(17))
+        return f"{LOOKUP}+{_DROPPED}" if gain > _LEAST_GAIN else LOOKUP
+
+    def _drafting(
+        self,
+        name: str,
+        assembled: Assembled,
+        options: GenerationOptions,
+        queries: list[torch.Tensor],
+        logits: torch.Tensor | None = None,
+    ) -> Drafting:
+        """Make drafts by name; ``logits`` where they may start before the target."""
+        model, slots = self._store.model, assembled.plan.prompt_positions
+        always = options.decode == "verified"
+        drafts: list[Draft] = []
+        found = Drafting(NoDraft())
+        for part in name.split("+"):
+            if part == LOOKUP:
+                horizon = Horizon(costs_of(model, slots, 0).without_draft(), start=0.5, most=10)
+                drafts.append(TokenDraft(LookupDraft(assembled.prompt_token_ids), horizon))
+                continue
+            cache = self._draft_cache(part, assembled, options, queries, found)
+            horizon = Horizon(costs_of(model, slots, cache.length), always=always)
+            own_rows = len(assembled.question_ids)
+            drafts.append(KVDraft(cache, horizon, logits, own_rows=own_rows))
+        found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*drafts)
+        return found
+
+    def _draft_cache(
+        self,
+        name: str,
+        assembled: Assembled,
+        options: GenerationOptions,
+        queries: list[torch.Tensor],
+        found: Drafting,
+    ) -> SlotCache:
+        """Return slots to draft on; write down in ``found`` how small they are."""
+        base_bits = self._base_bits(assembled)
+        is_base, rest = split_name(name)
+        if base_bits is not None and rest == "exact":
+            found.bits_per_scalar, found.kept_share = base_bits, 1.0
+            found.resident_bytes = assembled.cache.resident_bytes
+            return assembled.cache
+        prompt = DraftPrompt(
+            assembled.cache,
+            queries,
+            preamble_tokens=assembled.plan.preamble_tokens,
+            question_tokens=len(assembled.question_ids),
+            new_tokens=options.max_new_tokens,
+        )
+        cache, view = draft_cache(self._store.model, prompt, rest)
+        found.kept_share = view.num_slots / assembled.plan.prompt_positions
+        found.bits_per_scalar = sum(view.bits_per_scalar) / 2
+        if base_bits is not None and isinstance(view, DenseView):
+            found.bits_per_scalar = base_bits * found.kept_share
+        found.resident_bytes = cache.resident_bytes
+        return cache
+
+    def _base_bits(self, assembled: Assembled) -> float | None:
+        """Return bits read a scalar of K and V, where the prompt's packets are a base's."""
+        if not assembled.swap_parts:
+            return None
+        positions = sum(part.positions for part in assembled.swap_parts)
+        scalars = 2 * math.prod(self._store.layout.shape(positions))
+        return 8 * assembled.base_bytes / scalars

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
-from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
-from kvpacket_store.api.request import (
-    checked_options,
-    finish_reason,
-    finished_answer,
-)
+from kvpacket_store.api.assembly import Assembled, Assembler
+from kvpacket_store.api.decoding import Begun, Decoder, room_for
+from kvpacket_store.api.request import checked_options, finished_answer
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import NotFoundError
-from kvpacket_store.generate import GenerationOptions, Sampler
+from kvpacket_store.generate import Final, GenerationOptions, decode_alone
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
 from kvpacket_store.prefill import BodyKV
@@ -67,6 +64,7 @@ class Engine:
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, self.prompt, self.memory)
+        self.decoder = Decoder(store, self._assembler)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
 
@@ -115,7 +113,7 @@ class Engine:
             Set it to stop within one step.
         **options
             As `GenerationOptions`: max_new_tokens, temperature, seed, sampling_top_k, top_p,
-            repetition_penalty, stop, ignore_eos, decode, exactness, consistency.
+            repetition_penalty, stop, ignore_eos, decode, exactness, consistency, compressor.
 
         Raises
         ------
@@ -158,8 +156,8 @@ class Engine:
         timings = Timings()
         with cancellable(cancel):
             assembled = self._prepare(query, chosen, timings)
-            logits = first_logits(self.store, assembled, timings)
-        return self._decode(assembled, logits, chosen, timings, clock, cancel)
+            begun = self.decoder.begin(query.namespace, assembled, chosen, timings, cancel)
+        return self._decode(begun, chosen, timings, clock)
 
     def assemble(
         self,
@@ -207,47 +205,38 @@ class Engine:
         options: GenerationOptions,
         timings: Timings,
     ) -> Assembled:
+        room = room_for(self.store.model, options)
         if options.consistency == "recompute":
             return self._assembler.joint(
-                query.namespace, selected, query.question, max_new_tokens=options.max_new_tokens
+                query.namespace, selected, query.question, max_new_tokens=room
             )
         return self._assembler.assemble(
             query.namespace,
             selected,
             query.question,
-            max_new_tokens=options.max_new_tokens,
+            max_new_tokens=room,
             timings=timings,
+            from_base=self.decoder.from_base(options),
         )
 
     def _decode(
-        self,
-        assembled: Assembled,
-        logits: torch.Tensor,
-        options: GenerationOptions,
-        timings: Timings,
-        clock: float,
-        cancel: threading.Event | None,
+        self, begun: Begun, options: GenerationOptions, timings: Timings, clock: float
     ) -> Iterator[Piece]:
         model = self.store.model
-        sampler = Sampler.of(options)
         text = TextAnswer(model.tokenizer, options.stop)
-        tokens = decode_tokens(
-            model.row_step(assembled.cache),
-            logits,
-            sampler,
-            options,
-            prompt_token_ids=assembled.prompt_token_ids,
-            eos_ids=model.eos_ids,
-            cancel=cancel,
-        )
-        for token_id in tokens:
-            if timings.first_token is None:
-                timings.first_token = 1e3 * (time.perf_counter() - clock)
-            if piece := text.push(token_id):
+
+        def elapsed_ms() -> float:
+            return 1e3 * (time.perf_counter() - clock)
+
+        for event in decode_alone(begun.decoding, model.row_forward()):
+            if not isinstance(event, Final):
+                timings.first_draft = timings.first_draft or elapsed_ms()
+                continue
+            timings.first_token = timings.first_token or elapsed_ms()
+            if piece := text.push(event.token_id):
                 yield Piece(piece)
             if text.stopped:
                 break
         rest = text.finish()
-        timings.total = 1e3 * (time.perf_counter() - clock)
-        finish = finish_reason(text, options)
-        yield Piece(rest, finished_answer(assembled, text, options, sampler, timings, finish))
+        timings.total = elapsed_ms()
+        yield Piece(rest, finished_answer(begun, text, timings))

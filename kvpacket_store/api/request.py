@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvpacket_store.api.answer import Answer, DecodeInfo, Timings, Usage
-from kvpacket_store.api.assembly import Assembled
+from kvpacket_store.api.answer import Answer, Timings, Usage
+from kvpacket_store.api.decoding import Begun
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
-from kvpacket_store.generate import GenerationOptions, Sampler
+from kvpacket_store.generate import GenerationOptions
 
 __all__ = ["checked_options", "finish_reason", "finished_answer"]
 
@@ -35,27 +35,16 @@ def finish_reason(text: TextAnswer, options: GenerationOptions) -> str:
     return "length"
 
 
-def finished_answer(
-    assembled: Assembled,
-    text: TextAnswer,
-    options: GenerationOptions,
-    sampler: Sampler,
-    timings: Timings,
-    finish_reason: str,
-) -> Answer:
+def finished_answer(begun: Begun, text: TextAnswer, timings: Timings) -> Answer:
     """Put together what the caller gets."""
+    assembled = begun.assembled
     usage = Usage(
         prompt_tokens=assembled.prompt_tokens,
         cached_tokens=assembled.cached_tokens,
         adapter_tokens=assembled.adapter_tokens,
         completion_tokens=len(text.token_ids),
-    )
-    decode = DecodeInfo(
-        mode="full",
-        exactness=options.exactness,
-        pinned=True,
-        seed=sampler.seed,
-        finish_reason=finish_reason,
+        accepted_draft_tokens=begun.counts.accepted,
+        rejected_draft_tokens=begun.counts.rejected,
     )
     return Answer(
         text=text.text,
@@ -63,6 +52,6 @@ def finished_answer(
         documents=assembled.documents,
         usage=usage,
         timings_ms=timings,
-        decode=decode,
-        fallbacks=assembled.fallbacks,
+        decode=begun.info(finish_reason(text, begun.answering.options)),
+        fallbacks=begun.fallbacks(),
     )

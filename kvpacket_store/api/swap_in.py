@@ -29,11 +29,12 @@ Link = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class SwapPart:
-    """A packet of which slots hold what its base gives: ``start`` is the body's first slot."""
+    """A packet of which slots hold what its base gives, ``positions`` from ``start`` on."""
 
     packet_key: str
     document_id: str
     start: int
+    positions: int
     kv_digest: str
 
 

@@ -2,6 +2,7 @@
 
 from kvpacket_store.generate.answering import Answering, Final, Provisional, Wait
 from kvpacket_store.generate.blocks import BlockTarget, slots_for
+from kvpacket_store.generate.choice import Choice
 from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, NoDraft, TokenDraft
 from kvpacket_store.generate.drive import (
     Failed,
@@ -22,6 +23,7 @@ __all__ = [
     "Answering",
     "BlockTarget",
     "ChainDraft",
+    "Choice",
     "Costs",
     "Draft",
     "Failed",

@@ -64,13 +64,13 @@ class TokenDraft(NoDraft):
     ----------
     lookup : LookupDraft
         Asked for every proposal.
-    most : int
-        Longest proposal. A wrong one costs its rows of a verification.
+    horizon : Horizon
+        How many tokens to propose: a wrong one costs its row of a verification.
     """
 
-    def __init__(self, lookup: LookupDraft, *, most: int = 10) -> None:
+    def __init__(self, lookup: LookupDraft, horizon: Horizon) -> None:
         self._lookup = lookup
-        self._most = most
+        self._horizon = horizon
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
@@ -78,8 +78,12 @@ class TokenDraft(NoDraft):
         """See `Draft`."""
         del target
         yield from ()
-        wanted = min(count, self._most)
-        return self._lookup.propose(fresh, len(answering.prompt_token_ids), max(wanted, 0))
+        wanted = max(min(count, self._horizon.count()), 0)
+        return self._lookup.propose(fresh, len(answering.prompt_token_ids), wanted)
+
+    def learn(self, proposed: int, accepted: int) -> None:
+        """Let the horizon follow."""
+        self._horizon.learn(proposed, accepted)
 
 
 class ChainDraft:
@@ -120,52 +124,78 @@ class KVDraft:
         How many tokens to propose.
     logits : float [vocab], optional
         Of the prompt's last row on ``cache``: needed where the draft may start before the target.
+    own_rows : int
+        How many of the prompt's last rows the target has better ones of: the question's.
+    takes_rows : bool
+        Whether the target's rows stand at the same positions. Elsewhere (a target without packets,
+        so without soft tokens) the draft keeps its own.
     """
 
     def __init__(
-        self, cache: SlotCache, horizon: Horizon, logits: torch.Tensor | None = None
+        self,
+        cache: SlotCache,
+        horizon: Horizon,
+        logits: torch.Tensor | None = None,
+        *,
+        own_rows: int = 0,
+        takes_rows: bool = True,
     ) -> None:
         self._cache = cache
         self._horizon = horizon
         self._logits = logits
-        self._known_slots = cache.length  # filled with rows of the prompt or of the target
+        self._takes_rows = takes_rows
+        self._prompt_slots = cache.length
+        self._known_slots = cache.length - own_rows  # before it, rows stay as they are
+        self._run: list[int] = []  # tokens whose rows are the draft's own, after the prompt
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
     ) -> Forwards.Tokens:
         """See `Draft`; goes on while the target is on its way."""
-        proposed: list[int] = []
         target.fetch()
+        wanted = min(self._horizon.count(), count)
+        if wanted <= 0 and (target.is_here() or count <= 0):
+            return []
+        proposed: list[int] = []
         if fresh:
-            self._take_rows(target.cache)
-        elif self._logits is not None and count > 0:
+            unseen = self._catch_up(answering.token_ids, target.cache)
+        elif self._logits is None:
+            return []
+        else:
             proposed.append(answering.choose(self._logits).token_id)
             yield Provisional(proposed[-1])
-        wanted = self._horizon.count()
-        count = min(count, self._cache.num_slots - self._cache.length)
-        last = proposed[-1] if proposed else fresh[-1] if fresh else None
-        while last is not None and len(proposed) < count:
-            if answering.ends_with(last):
-                break
+            unseen = [*proposed]
+        count = min(count, self._cache.num_slots - self._cache.length - len(unseen))
+        while len(proposed) < count and not answering.ends_with(unseen[-1]):
             if len(proposed) >= wanted and target.is_here():
                 break
             answering.raise_if_cancelled()
-            logits = (yield RowWork(self._cache, (last,)))[-1]
-            last = answering.choose(logits, proposed).token_id
-            proposed.append(last)
-            yield Provisional(last)
+            logits = (yield RowWork(self._cache, unseen))[-1]
+            self._run += unseen
+            unseen = [answering.choose(logits, proposed).token_id]
+            proposed += unseen
+            yield Provisional(unseen[0])
         return proposed
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Let the horizon follow."""
         self._horizon.learn(proposed, accepted)
 
-    def _take_rows(self, exact: SlotCache) -> None:
-        """Take over the target's rows of final tokens; forget those of proposals."""
-        offset = self._cache.position_offset
-        end = exact.length - offset
-        if end > self._known_slots:
-            rows = exact.rows(self._known_slots + offset, exact.length)
-            self._cache.write_rows(self._known_slots, *rows)
-        self._known_slots = end
-        self._cache.set_length(end)
+    def _catch_up(self, final: Sequence[int], exact: SlotCache) -> list[int]:
+        """Bring the rows of final tokens up to date; return those tokens that have none."""
+        if self._takes_rows:
+            end = exact.length - self._cache.position_offset
+            if end > self._known_slots:
+                first = self._known_slots + self._cache.position_offset
+                self._cache.write_rows(self._known_slots, *exact.rows(first, exact.length))
+            self._known_slots = end
+            self._cache.set_length(end)
+            return [final[-1]]
+        alike = 0
+        for mine, theirs in zip(self._run, final[:-1], strict=False):
+            if mine != theirs:
+                break
+            alike += 1
+        del self._run[alike:]
+        self._cache.set_length(self._prompt_slots + alike)
+        return [*final[alike:]]

@@ -6,7 +6,7 @@ here each request follows its own acceptance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Costs", "Horizon"]
 
@@ -28,6 +28,10 @@ class Costs:
     draft: float = 0.5
     verify: float = 1.0
     row: float = 0.12
+
+    def without_draft(self) -> Costs:
+        """Return the same for drafts that cost nothing to make."""
+        return replace(self, draft=0.0)
 
     def speedup(self, accepted_share: float, count: int) -> float:
         """Return tokens per plain step for ``count`` drafts, each accepted with that chance.

@@ -88,6 +88,11 @@ class Model:
         return kv_dtype_of(next(iter(self._own_dtypes.values())))
 
     @property
+    def stored_itemsize(self) -> int:
+        """Bytes of a weight as stored, which is what a decoding step reads."""
+        return next(iter(self._own_dtypes.values())).itemsize
+
+    @property
     def embedding(self) -> Any:
         """The input embedding module; its output is what adapters are made of."""
         return self.hf.get_input_embeddings()

@@ -6,23 +6,25 @@ import pytest
 import torch
 
 from kvpacket_store.errors import CancelledError, UsageError
-from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
+from kvpacket_store.generate import (
+    Answering,
+    GenerationOptions,
+    Sampler,
+    decode_alone,
+    plain_decoding,
+)
 
 PROMPT = tuple(range(40, 70))
 
 
-def run(model, options, cancel=None):
+def run(model, options, cancel=None, eos_ids=None, forwards=None):
     cache = model.new_cache(len(PROMPT) + options.max_new_tokens)
     logits = model.forward(PROMPT, cache)[-1]
-    return decode_tokens(
-        model.row_step(cache),
-        logits,
-        Sampler.of(options),
-        options,
-        prompt_token_ids=PROMPT,
-        eos_ids=model.eos_ids,
-        cancel=cancel,
-    )
+    eos_ids = model.eos_ids if eos_ids is None else eos_ids
+    answering = Answering(Sampler.of(options), options, PROMPT, eos_ids, cancel)
+    decoding = plain_decoding(answering, cache, logits)
+    events = decode_alone(decoding, forwards or model.row_forward())
+    return (event.token_id for event in events)
 
 
 def test_greedy_decoding_gives_what_transformers_generate_gives(any_model):
@@ -76,48 +78,26 @@ def test_end_of_sequence_ends_and_is_not_part_of_the_answer(model):
     free = list(run(model, GenerationOptions(max_new_tokens=30, ignore_eos=True)))
     eos = frozenset({free[7]})
     cut = free.index(free[7])
-    options = GenerationOptions(max_new_tokens=30)
-    cache = model.new_cache(len(PROMPT) + 30)
-    logits = model.forward(PROMPT, cache)[-1]
-    tokens = list(
-        decode_tokens(
-            model.row_step(cache),
-            logits,
-            Sampler(0.0),
-            options,
-            prompt_token_ids=PROMPT,
-            eos_ids=eos,
-        )
-    )
+    tokens = list(run(model, GenerationOptions(max_new_tokens=30), eos_ids=eos))
     assert tokens == free[:cut]
 
 
 def test_cancelling_stops_before_the_next_step(model):
     cancel = threading.Event()
-    steps = []
-    cache = model.new_cache(len(PROMPT) + 30)
-    logits = model.forward(PROMPT, cache)[-1]
-    step = model.row_step(cache)
+    steps, forwards = [], model.row_forward()
 
-    def counted(token):
-        steps.append(token)
-        return step(token)
+    def counted(works):
+        steps.append(works)
+        return forwards(works)
 
-    tokens = decode_tokens(
-        counted,
-        logits,
-        Sampler(0.0),
-        GenerationOptions(max_new_tokens=30, ignore_eos=True),
-        prompt_token_ids=PROMPT,
-        eos_ids=frozenset(),
-        cancel=cancel,
-    )
+    options = GenerationOptions(max_new_tokens=30, ignore_eos=True)
+    tokens = run(model, options, cancel, frozenset(), counted)
     next(tokens)
     next(tokens)
     cancel.set()
     with pytest.raises(CancelledError):
         list(tokens)
-    assert len(steps) == 2
+    assert len(steps) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,7 +119,6 @@ def test_cancelling_stops_before_the_next_step(model):
         {"repetition_penalty": float("nan")},
         {"repetition_penalty": None},
         {"decode": "fast"},
-        {"decode": "verified"},
         {"exactness": "exact"},
         {"consistency": "both"},
     ],

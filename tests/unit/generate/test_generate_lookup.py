@@ -4,10 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvpacket_store.generate import GenerationOptions, LookupDraft, Sampler
+from kvpacket_store.generate import (
+    Answering,
+    BlockTarget,
+    Costs,
+    GenerationOptions,
+    Horizon,
+    LookupDraft,
+    NoDraft,
+    Sampler,
+    TokenDraft,
+    VerifiedCounts,
+    decode_alone,
+    slots_for,
+    verified_decoding,
+)
 from kvpacket_store.generate import lookup as module
-from kvpacket_store.generate.blocks import AlignedBlocks, slots_for
-from kvpacket_store.generate.verified_loop import VerifiedCounts, verified_tokens
 
 PROMPT = (*range(40, 70), *range(50, 60))
 few_tokens = st.lists(st.integers(0, 3), max_size=40)
@@ -82,9 +94,8 @@ def test_lengths_are_checked(longest, shortest):
         LookupDraft([1], longest=longest, shortest=shortest)
 
 
-class Nothing:
-    def propose(self, token_ids, position, count):
-        return []
+def drafting(lookup):
+    return TokenDraft(lookup, Horizon(Costs(draft=0.0, row=0.01), most=10))
 
 
 def answer(model, draft, **options):
@@ -92,23 +103,16 @@ def answer(model, draft, **options):
     cache = model.new_cache(slots_for(len(PROMPT), options.max_new_tokens))
     logits = model.forward(PROMPT, cache)[-1]
     counts = VerifiedCounts()
-    tokens = verified_tokens(
-        AlignedBlocks(model, cache),
-        draft,
-        logits,
-        Sampler.of(options),
-        options,
-        eos_ids=frozenset(),
-        counts=counts,
-    )
-    return list(tokens), counts
+    answering = Answering(Sampler.of(options), options, PROMPT, frozenset())
+    decoding = verified_decoding(answering, BlockTarget(cache, logits), draft, counts)
+    return [e.token_id for e in decode_alone(decoding, model.row_forward())], counts
 
 
 @pytest.mark.parametrize("sampled", [{}, {"temperature": 0.3, "seed": 1, "sampling_top_k": 3}])
 def test_verified_with_it_gives_the_reference(any_model, sampled):
-    reference, _ = answer(any_model, Nothing(), **sampled)
-    assert answer(any_model, LookupDraft(PROMPT), **sampled)[0] == reference
+    reference, _ = answer(any_model, NoDraft(), **sampled)
+    assert answer(any_model, drafting(LookupDraft(PROMPT)), **sampled)[0] == reference
     quoting = LookupDraft([*PROMPT[-4:], *reference, *PROMPT])  # the answer stands in a document
-    found, counts = answer(any_model, quoting, **sampled)
+    found, counts = answer(any_model, drafting(quoting), **sampled)
     assert found == reference
     assert counts.accepted > 30

@@ -11,7 +11,13 @@ from transformers import (
 )
 
 from kvpacket_store.errors import ModelError
-from kvpacket_store.generate import GenerationOptions, Sampler, decode_tokens
+from kvpacket_store.generate import (
+    Answering,
+    GenerationOptions,
+    Sampler,
+    decode_alone,
+    plain_decoding,
+)
 from kvpacket_store.generate.cutoffs import Cutoffs
 
 CUTS = [(0, 1.0), (5, 1.0), (0, 0.9), (50, 0.9), (0, 0.01), (3, 0.999), (10**9, 0.5), (1, 0.3)]
@@ -103,16 +109,9 @@ PROMPT = tuple(range(40, 70))
 def decoded(model, options):
     cache = model.new_cache(len(PROMPT) + options.max_new_tokens)
     logits = model.forward(PROMPT, cache)[-1]
-    return list(
-        decode_tokens(
-            model.row_step(cache),
-            logits,
-            Sampler.of(options),
-            options,
-            prompt_token_ids=PROMPT,
-            eos_ids=frozenset(),
-        )
-    )
+    answering = Answering(Sampler.of(options), options, PROMPT, frozenset())
+    decoding = plain_decoding(answering, cache, logits)
+    return [event.token_id for event in decode_alone(decoding, model.row_forward())]
 
 
 def test_a_penalised_greedy_answer_is_what_transformers_generate_gives(any_model):

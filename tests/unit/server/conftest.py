@@ -39,21 +39,21 @@ class HashedEmbedder:
 class StepGate:
     """Holds every decoding step of a model until it is let through."""
 
-    def __init__(self, row_step) -> None:
-        self._row_step = row_step
+    def __init__(self, row_forward) -> None:
+        self._row_forward = row_forward
         self._entered = threading.Semaphore(0)
         self._passes = threading.Semaphore(0)
         self.is_open = False
         self.num_steps = 0
 
-    def row_step(self, cache):
-        step = self._row_step(cache)
+    def row_forward(self):
+        run = self._row_forward()
 
-        def held(token_id):
+        def held(works):
             self.num_steps += 1
             self._entered.release()
             assert self.is_open or self._passes.acquire(timeout=60), "the test forgot a step"
-            return step(token_id)
+            return run(works)
 
         return held
 
@@ -156,7 +156,7 @@ def new_client():
 @pytest.fixture
 def gate(model, monkeypatch):
     """The model decodes only as far as this lets it."""
-    gate = StepGate(model.row_step)
-    monkeypatch.setattr(model, "row_step", gate.row_step)
+    gate = StepGate(model.row_forward)
+    monkeypatch.setattr(model, "row_forward", gate.row_forward)
     yield gate
     gate.open()
