@@ -23,6 +23,7 @@ from kvpacket_store.generate import (
     BlockTarget,
     ChainDraft,
     Draft,
+    FixedHorizon,
     GenerationOptions,
     Horizon,
     KVDraft,
@@ -238,11 +239,15 @@ class Decoder:
         found = Drafting(NoDraft())
         for part in name.split("+"):
             if part == LOOKUP:
-                horizon = Horizon(costs_of(model, slots, 0).without_draft(), start=0.5, most=10)
+                horizon: Horizon | FixedHorizon = Horizon(
+                    costs_of(model, slots, 0).without_draft(), start=0.5, most=10
+                )
                 drafts.append(TokenDraft(LookupDraft(assembled.prompt_token_ids), horizon))
                 continue
             cache = self._draft_cache(part, assembled, options, queries, found)
             horizon = Horizon(costs_of(model, slots, cache.length), always=always)
+            if options.draft_tokens is not None:
+                horizon = FixedHorizon(options.draft_tokens)
             own_rows = len(assembled.question_ids)
             drafts.append(KVDraft(cache, horizon, logits, own_rows=own_rows))
         found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*drafts)

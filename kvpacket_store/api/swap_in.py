@@ -132,7 +132,7 @@ class SwapIn:
             with ReadAhead(self._read, self._parts) as ahead:
                 for part in self._parts:
                     self._fill_part(part, ahead.take())
-        except Exception as error:  # noqa: BLE001 - the waiting thread makes all of it again
+        except Exception as error:
             for part in self._parts:
                 self._failures.setdefault(part, str(error))
         if self._failures:

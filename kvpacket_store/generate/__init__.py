@@ -10,7 +10,7 @@ from kvpacket_store.generate.drive import (
     decode_alone,
     decode_together,
 )
-from kvpacket_store.generate.horizon import Costs, Horizon
+from kvpacket_store.generate.horizon import Costs, FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
 from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.plain import plain_decoding
@@ -29,6 +29,7 @@ __all__ = [
     "Failed",
     "Final",
     "Finished",
+    "FixedHorizon",
     "GenerationOptions",
     "Horizon",
     "KVDraft",

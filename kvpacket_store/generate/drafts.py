@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from kvpacket_store.generate.answering import Answering, Forwards, Provisional
-from kvpacket_store.generate.horizon import Horizon
+from kvpacket_store.generate.horizon import FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SlotCache
@@ -68,7 +68,7 @@ class TokenDraft(NoDraft):
         How many tokens to propose: a wrong one costs its row of a verification.
     """
 
-    def __init__(self, lookup: LookupDraft, horizon: Horizon) -> None:
+    def __init__(self, lookup: LookupDraft, horizon: Horizon | FixedHorizon) -> None:
         self._lookup = lookup
         self._horizon = horizon
 
@@ -134,7 +134,7 @@ class KVDraft:
     def __init__(
         self,
         cache: SlotCache,
-        horizon: Horizon,
+        horizon: Horizon | FixedHorizon,
         logits: torch.Tensor | None = None,
         *,
         own_rows: int = 0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Costs", "Horizon"]
+__all__ = ["Costs", "FixedHorizon", "Horizon"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,20 @@ class Costs:
         """
         accepted = sum(accepted_share**n for n in range(1, count + 1))
         return (accepted + 1) / (count * (self.draft + self.row) + self.verify)
+
+
+class FixedHorizon:
+    """Always the same."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
+
+    def count(self) -> int:
+        """Return the number given."""
+        return self._num_tokens
+
+    def learn(self, proposed: int, accepted: int) -> None:
+        """Do nothing."""
 
 
 class Horizon:

@@ -12,6 +12,7 @@ __all__ = ["CONSISTENCIES", "DECODE_MODES", "EXACTNESSES", "GenerationOptions"]
 
 DECODE_MODES = ("auto", "verified", "full")
 EXACTNESSES = ("bit", "guarded")
+MOST_DRAFT_TOKENS = 64
 CONSISTENCIES = ("packet", "recompute")
 
 
@@ -58,6 +59,9 @@ class GenerationOptions:
     compressor : str or None
         What drafts are made on: ``base`` (the base layer of stored packets), or as
         `parse_compressor`, from the exact K and V or, after ``base*``, from the base. None chooses.
+    draft_tokens : int or None
+        Tokens to draft before each verification. None follows what is accepted, and what drafts
+        cost on this machine.
     consistency : str
         ``packet``: as full-KV decoding over the assembled packets. ``recompute``: as a joint
         prefill of the same tokens without packets.
@@ -80,6 +84,7 @@ class GenerationOptions:
     exactness: str = "guarded"
     consistency: str = "packet"
     compressor: str | None = None
+    draft_tokens: int | None = None
 
     def __post_init__(self) -> None:
         _typed("max_new_tokens", self.max_new_tokens, int)
@@ -93,6 +98,13 @@ class GenerationOptions:
             raise UsageError(f"temperature is {self.temperature}; it is a finite number from 0 up")
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise UsageError(f"seed is {self.seed}; it is a whole number from 0 to 2**64 - 1")
+        _typed("draft_tokens", self.draft_tokens, int | None)
+        if self.draft_tokens is not None and not 1 <= self.draft_tokens <= MOST_DRAFT_TOKENS:
+            raise UsageError(
+                f"draft_tokens is {self.draft_tokens}; it is from 1 to {MOST_DRAFT_TOKENS}"
+            )
+        if self.compressor is not None and not isinstance(self.compressor, str):
+            raise UsageError(f"compressor is {self.compressor!r}; it is a name, as 'snapkv:0.25'")
         self._check_sampling()
         _one_of("decode", self.decode, DECODE_MODES)
         _one_of("exactness", self.exactness, EXACTNESSES)

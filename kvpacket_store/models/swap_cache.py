@@ -55,8 +55,8 @@ class SwapCache(SlotCache):
         self._here = [threading.Event() for _ in range(shape[0])]
         self._failed = False
         self._bytes = self.k_slots.untyped_storage().nbytes()
-        self._release()
         self.layers = [_SwapLayer(self, i) for i in range(shape[0])]
+        self._release()
 
     @property
     def is_allocated(self) -> bool:

@@ -92,8 +92,10 @@ class ViewCache(SlotCache):
         return super().rows(start - first, end - first)
 
     def write_rows(self, start: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Write rows behind the view."""
-        super().write_rows(start - self._view.num_slots, k, v)
+        """Write rows behind the view; those that lie in it stay as the view has them."""
+        inside = min(max(self._view.num_slots - start, 0), k.shape[2])
+        first = start + inside - self._view.num_slots
+        super().write_rows(first, k[:, :, inside:], v[:, :, inside:])
 
 
 class _ViewLayer(SlotLayer):

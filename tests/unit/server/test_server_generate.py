@@ -86,7 +86,6 @@ async def test_a_prompt_beyond_the_context_is_422(client, stream):
         {"documents": ["a"], "top_k": 1},
         {"documents": ["a"], "where": {"x": 1}},
         {"where": {"x": {"above": 1}}},
-
         {"namespace": "n" * 500, "documents": ["a"]},
     ],
 )
