@@ -13,7 +13,7 @@ from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacke
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import SelectedDocument
-from kvpacket_store.api.swap_in import SwapIn, SwapPart
+from kvpacket_store.api.swap_in import SwapIn, SwapPart, SwapPolicy
 from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import PromptFormat, SlotCache, SwapCache, raise_if_cancelled
@@ -31,7 +31,7 @@ class Assembled:
     """A prompt in slots: packets placed, the question not yet run.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these.
+    was read for these. ``draft`` are the packets that draft for a joint prefill.
     """
 
     cache: SlotCache
@@ -45,6 +45,7 @@ class Assembled:
     adapter_tokens: int
     swap_parts: list[SwapPart] = field(default_factory=list)
     base_bytes: int = 0
+    draft: Assembled | None = None
 
 
 class Assembler:
@@ -105,7 +106,9 @@ class Assembler:
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
         )
 
-    def swap_in(self, namespace: str, assembled: Assembled) -> tuple[SwapCache, SwapIn]:
+    def swap_in(
+        self, namespace: str, assembled: Assembled, policy: SwapPolicy
+    ) -> tuple[SwapCache, SwapIn]:
         """Return slots for a prompt's exact K and V, and what brings these there."""
         store, plan = self._store, assembled.plan
         cache = store.model.new_swap_cache(plan.num_slots, kept_from=plan.question_start)
@@ -113,8 +116,22 @@ class Assembler:
         preamble, _ = self._loader.preamble(self._prompt.preamble_ids)
         header = self._loader.header()
         shared = [(preamble, 0), *((header, start) for start in plan.packet_starts)]
-        parts = assembled.swap_parts
-        return cache, SwapIn(store, self._loader, namespace, cache, shared=shared, parts=parts)
+        return cache, SwapIn(
+            store,
+            self._loader,
+            namespace,
+            cache,
+            shared=shared,
+            parts=assembled.swap_parts,
+            policy=policy,
+        )
+
+    def slots_of(
+        self, selected: Sequence[SelectedDocument], question: str, max_new_tokens: int
+    ) -> int:
+        """Return the slots of a prompt and its answer; nothing is loaded."""
+        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
+        return self._plan(selected, question_ids, max_new_tokens).num_slots
 
     def joint(
         self,

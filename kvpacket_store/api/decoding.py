@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
-from kvpacket_store.api.answer import DecodeInfo, Fallback, Timings
+from kvpacket_store.api.answer import Timings
 from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
+from kvpacket_store.api.begun import Begun, Drafting
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name
 from kvpacket_store.api.exactness import measure_exactness
-from kvpacket_store.api.swap_in import Link, SwapIn
+from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
 from kvpacket_store.compress import DenseView, parse_compressor
 from kvpacket_store.generate import (
     Answering,
@@ -39,13 +39,12 @@ from kvpacket_store.generate import (
     slots_for,
     verified_decoding,
 )
-from kvpacket_store.generate.answering import Decoding
-from kvpacket_store.models import Model, SlotCache, observing_queries
+from kvpacket_store.models import Model, SlotCache, SwapCache, observing_queries
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
-__all__ = ["LOOKUP", "Begun", "Decoder", "Drafting", "room_for"]
+__all__ = ["LOOKUP", "Decoder", "room_for"]
 
 LOOKUP = "lookup"
 _DROPPED = "snapkv:0.25"
@@ -59,51 +58,6 @@ def room_for(model: Model, options: GenerationOptions) -> int:
     if options.exactness == "bit" and not model.rows_are_alike:
         return slots_for(0, options.max_new_tokens)
     return options.max_new_tokens
-
-
-@dataclass(slots=True)
-class Drafting:
-    """What a request drafts with.
-
-    ``bits_per_scalar`` are those read from the store for a draft on the base, else those held.
-    """
-
-    draft: Draft
-    bits_per_scalar: float | None = None
-    kept_share: float | None = None
-    resident_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Begun:
-    """A request whose prompt is in slots: what gives its tokens, and what can be told of it."""
-
-    assembled: Assembled
-    answering: Answering
-    decoding: Decoding
-    counts: VerifiedCounts
-    drafting: Drafting | None = None
-    swap: SwapIn | None = None
-
-    def fallbacks(self) -> list[Fallback]:
-        """Return which packets had to be prefilled again."""
-        return [*self.assembled.fallbacks, *(self.swap.fallbacks if self.swap else ())]
-
-    def info(self, finish_reason: str) -> DecodeInfo:
-        """Return what the answer says of its decoding."""
-        counts, drafting = self.counts, self.drafting
-        return DecodeInfo(
-            mode="full" if drafting is None else "verified",
-            exactness=self.answering.options.exactness,
-            pinned=self.swap is None,
-            rounds=counts.rounds,
-            mean_accepted=counts.mean_accepted,
-            draft_bits_per_scalar=drafting.bits_per_scalar if drafting else None,
-            draft_tokens_kept_share=drafting.kept_share if drafting else None,
-            guarded=counts.guarded,
-            seed=self.answering.sampler.seed,
-            finish_reason=finish_reason,
-        )
 
 
 class Decoder:
@@ -120,9 +74,7 @@ class Decoder:
     def __init__(self, store: Store, assembler: Assembler) -> None:
         self._store = store
         self._assembler = assembler
-        self.link: Link | None = None
-        self.keeps_exact = True
-        self.streams_layers = True
+        self.policy = SwapPolicy()
 
     def compressor_of(self, options: GenerationOptions) -> str | None:
         """Return the name of what a request drafts on; None where that is decided later, or never.
@@ -155,7 +107,8 @@ class Decoder:
         assembled: Assembled,
         options: GenerationOptions,
         timings: Timings,
-        cancel: threading.Event | None,
+        cancel: threading.Event | None = None,
+        policy: SwapPolicy | None = None,
     ) -> Begun:
         """Run the question, and return what gives the answer's tokens."""
         answering = Answering(
@@ -166,37 +119,69 @@ class Decoder:
             cancel,
         )
         if assembled.swap_parts:
-            return self._swapped(namespace, assembled, answering, timings)
+            policy = policy or self.policy
+            cache, swap = self._assembler.swap_in(namespace, assembled, policy)
+            return self._swapped(assembled, answering, timings, cache, swap)
         with observing_queries(QUERY_ROWS) as queries:
             logits = first_logits(self._store, assembled, timings)
         counts = VerifiedCounts()
         target = self._target(options, counts)(assembled.cache, logits)
+        if assembled.draft is not None:
+            return self._from_packets(assembled, answering, target, counts)
         name = self.compressor_of(options) or self._worth_drafting_on(assembled, options)
         if name is None:
             decoding = plain_decoding(answering, assembled.cache, logits)
             if isinstance(target, BlockTarget):
                 decoding = verified_decoding(answering, target, NoDraft(), VerifiedCounts())
-            return Begun(assembled, answering, decoding, counts)
+            return Begun(assembled, answering, decoding, counts, assembled.cache)
         drafting = self._drafting(name, assembled, options, queries)
         decoding = verified_decoding(answering, target, drafting.draft, counts)
-        return Begun(assembled, answering, decoding, counts, drafting)
+        return Begun(assembled, answering, decoding, counts, assembled.cache, drafting)
+
+    def _from_packets(
+        self,
+        assembled: Assembled,
+        answering: Answering,
+        target: Target,
+        counts: VerifiedCounts,
+    ) -> Begun:
+        """Draft on packets for a target without: a joint prefill of the same tokens.
+
+        Positions differ by the soft tokens, so the draft keeps rows of its own.
+        """
+        packets = assembled.draft
+        assert packets is not None  # noqa: S101 - the caller's condition
+        logits = first_logits(self._store, packets, Timings())
+        options, slots = answering.options, packets.plan.prompt_positions
+        costs = costs_of(self._store.model, slots, slots)
+        horizon: Horizon | FixedHorizon = Horizon(costs, always=True)
+        if options.draft_tokens is not None:
+            horizon = FixedHorizon(options.draft_tokens)
+        draft = KVDraft(packets.cache, horizon, logits, takes_rows=False)
+        drafting = Drafting(draft, 8.0 * self._store.kv_dtype.bits_dtype.itemsize, 1.0)
+        decoding = verified_decoding(answering, target, draft, counts)
+        return Begun(assembled, answering, decoding, counts, assembled.cache, drafting)
 
     def _swapped(
-        self, namespace: str, assembled: Assembled, answering: Answering, timings: Timings
+        self,
+        assembled: Assembled,
+        answering: Answering,
+        timings: Timings,
+        cache: SwapCache,
+        swap: SwapIn,
     ) -> Begun:
         """Draft on what the base gives, while the exact K and V are on their way."""
         options, counts = answering.options, VerifiedCounts()
-        cache, swap = self._assembler.swap_in(namespace, assembled)
-        swap.keep, swap.link = self.keeps_exact, self.link
-        swap.streams_layers = self.streams_layers
         swap.fetch()
         with observing_queries(QUERY_ROWS) as queries:
             logits = first_logits(self._store, assembled, timings)
         target = SwapTarget(cache, swap, assembled.question_ids, self._target(options, counts))
         name = self.compressor_of(options) or BASE
         drafting = self._drafting(name, assembled, options, queries, logits)
+        if not drafting.is_on(assembled.cache):
+            assembled.cache.free()
         decoding = verified_decoding(answering, target, drafting.draft, counts)
-        return Begun(assembled, answering, decoding, counts, drafting, swap)
+        return Begun(assembled, answering, decoding, counts, cache, drafting, swap)
 
     def _target(
         self, options: GenerationOptions, counts: VerifiedCounts
@@ -263,10 +248,10 @@ class Decoder:
     ) -> SlotCache:
         """Return slots to draft on; write down in ``found`` how small they are."""
         base_bits = self._base_bits(assembled)
-        is_base, rest = split_name(name)
+        _, rest = split_name(name)
         if base_bits is not None and rest == "exact":
             found.bits_per_scalar, found.kept_share = base_bits, 1.0
-            found.resident_bytes = assembled.cache.resident_bytes
+            found.cache, found.resident_bytes = assembled.cache, assembled.cache.resident_bytes
             return assembled.cache
         prompt = DraftPrompt(
             assembled.cache,
@@ -280,7 +265,7 @@ class Decoder:
         found.bits_per_scalar = sum(view.bits_per_scalar) / 2
         if base_bits is not None and isinstance(view, DenseView):
             found.bits_per_scalar = base_bits * found.kept_share
-        found.resident_bytes = cache.resident_bytes
+        found.cache, found.resident_bytes = cache, cache.resident_bytes
         return cache
 
     def _base_bits(self, assembled: Assembled) -> float | None:

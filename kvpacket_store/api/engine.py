@@ -11,12 +11,15 @@ import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
 from kvpacket_store.api.assembly import Assembled, Assembler
-from kvpacket_store.api.decoding import Begun, Decoder, room_for
+from kvpacket_store.api.batch import Batch
+from kvpacket_store.api.begun import Begun
+from kvpacket_store.api.decoding import Decoder, room_for
 from kvpacket_store.api.request import checked_options, finished_answer
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
+from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.api.text_answer import TextAnswer
-from kvpacket_store.errors import NotFoundError
+from kvpacket_store.errors import KVPacketError, NotFoundError
 from kvpacket_store.generate import Final, GenerationOptions, decode_alone
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
@@ -155,9 +158,46 @@ class Engine:
         clock = time.perf_counter()
         timings = Timings()
         with cancellable(cancel):
-            assembled = self._prepare(query, chosen, timings)
-            begun = self.decoder.begin(query.namespace, assembled, chosen, timings, cancel)
+            begun = self.begin(query, chosen, timings, cancel)
         return self._decode(begun, chosen, timings, clock)
+
+    def generate_many(
+        self, requests: Sequence[Mapping[str, Any]], *, memory_bytes: int | None = None
+    ) -> list[Answer | KVPacketError]:
+        """Answer many questions together: their steps share passes over the weights.
+
+        Parameters
+        ----------
+        requests : sequence of mapping
+            ``question`` and what else `generate` takes, each. Answers are those of `generate`.
+        memory_bytes : int, optional
+            Most that K and V of running requests may take; others wait. See `Batch`.
+
+        Returns
+        -------
+        list
+            An answer for each, or the error that it ended with.
+        """
+        return Batch(self, memory_bytes).run(requests)
+
+    def begin(
+        self,
+        query: Query,
+        options: GenerationOptions,
+        timings: Timings,
+        cancel: threading.Event | None = None,
+        policy: SwapPolicy | None = None,
+    ) -> Begun:
+        """Assemble a prompt and run its question; what is returned gives the answer's tokens."""
+        assembled = self._prepare(query, options, timings)
+        return self.decoder.begin(query.namespace, assembled, options, timings, cancel, policy)
+
+    def prompt_bytes(self, query: Query, options: GenerationOptions) -> int:
+        """Return what the exact K and V of a request take in memory."""
+        selected = select(self.store, query, lambda: self.retriever)
+        room = room_for(self.store.model, options)
+        slots = self._assembler.slots_of(selected, query.question, room)
+        return self.store.model.cache_bytes(slots)
 
     def assemble(
         self,
@@ -206,11 +246,14 @@ class Engine:
         timings: Timings,
     ) -> Assembled:
         room = room_for(self.store.model, options)
+        joint = None
         if options.consistency == "recompute":
-            return self._assembler.joint(
+            joint = self._assembler.joint(
                 query.namespace, selected, query.question, max_new_tokens=room
             )
-        return self._assembler.assemble(
+            if options.decode != "verified":
+                return joint
+        assembled = self._assembler.assemble(
             query.namespace,
             selected,
             query.question,
@@ -218,6 +261,10 @@ class Engine:
             timings=timings,
             from_base=self.decoder.from_base(options),
         )
+        if joint is None:
+            return assembled
+        joint.draft, joint.fallbacks = assembled, assembled.fallbacks
+        return joint
 
     def _decode(
         self, begun: Begun, options: GenerationOptions, timings: Timings, clock: float

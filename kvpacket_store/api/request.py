@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvpacket_store.api.answer import Answer, Timings, Usage
-from kvpacket_store.api.decoding import Begun
+from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
 from kvpacket_store.generate import GenerationOptions

@@ -21,7 +21,7 @@ from kvpacket_store.types import BitArray
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
-__all__ = ["Link", "SwapIn", "SwapPart"]
+__all__ = ["Link", "SwapIn", "SwapPart", "SwapPolicy"]
 
 Link = Callable[[int], None]
 """Called with the bytes of an enhancement that was read: a slow way to it waits there."""
@@ -36,6 +36,28 @@ class SwapPart:
     start: int
     positions: int
     kv_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPolicy:
+    """When exact K and V are in memory.
+
+    Parameters
+    ----------
+    keep : bool
+        Leave them there after a verification.
+    streams_layers : bool
+        Let a verification begin before the last packet's layers are all here.
+    link : callable, optional
+        See `Link`.
+    turns : semaphore, optional
+        Taken while the K and V are in memory: how many requests' may be at once.
+    """
+
+    keep: bool = True
+    streams_layers: bool = True
+    link: Link | None = None
+    turns: threading.Semaphore | None = None
 
 
 class SwapIn:
@@ -58,10 +80,8 @@ class SwapIn:
         What needs no reading, preamble and headers, and the slots where it begins.
     parts : sequence of SwapPart
         What is read.
-    keep : bool
-        Leave the K and V in memory after a verification.
-    link : callable, optional
-        See `Link`.
+    policy : SwapPolicy
+        When they are in memory.
     """
 
     def __init__(
@@ -73,10 +93,9 @@ class SwapIn:
         *,
         shared: Sequence[tuple[BodyKV, int]],
         parts: Sequence[SwapPart],
+        policy: SwapPolicy,
     ) -> None:
-        self.keep = True
-        self.link: Link | None = None
-        self.streams_layers = True
+        self.policy = policy
         self.fallbacks: list[Fallback] = []
         self._store, self._loader, self._namespace = store, loader, namespace
         self._cache, self._shared, self._parts = cache, shared, parts
@@ -88,12 +107,16 @@ class SwapIn:
         """Begin in the background, if the K and V are not here or on their way."""
         if self._thread is not None or self._cache.is_here:
             return
+        turns = self.policy.turns
+        if turns is not None and not turns.acquire(blocking=False):
+            return  # another request's exact K and V are in memory: ask again
         self._cache.allocate()
         self._thread = threading.Thread(target=self._fill, name="kvp-swap-in", daemon=True)
         self._thread.start()
 
     def may_begin(self) -> bool:
         """Whether a verification may begin."""
+        self.fetch()
         return self._cache.is_here or self._may_begin.is_set()
 
     def wait(self) -> None:
@@ -115,9 +138,17 @@ class SwapIn:
     def release(self) -> None:
         """Drop the K and V where memory is short."""
         self._join()
-        if not self.keep:
+        if not self.policy.keep:
+            self.drop()
+
+    def drop(self) -> None:
+        """Drop the K and V, arrived or on their way; rows of question and answer stay."""
+        self._join()
+        if self._cache.is_allocated:
             self._may_begin.clear()
             self._cache.drop()
+            if self.policy.turns is not None:
+                self.policy.turns.release()
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -146,7 +177,7 @@ class SwapIn:
         if reader is None:
             self._failures[part] = "its enhancement could not be read"
             return
-        if is_last and self.streams_layers:
+        if is_last and self.policy.streams_layers:
             self._may_begin.set()
         try:
             for layer, (k, v) in enumerate(_layers(reader)):
@@ -171,8 +202,8 @@ class SwapIn:
         enhancement = packets.read_enhancement(
             self._namespace, part.packet_key, kv_digest=part.kv_digest
         )
-        if self.link is not None:
-            self.link(len(enhancement))
+        if self.policy.link is not None:
+            self.policy.link(len(enhancement))
         return open_packet(self._store, base.record, enhancement)
 
     def _place(self, body: BodyKV, start: int) -> None:

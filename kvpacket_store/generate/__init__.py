@@ -7,6 +7,7 @@ from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, NoDraft, 
 from kvpacket_store.generate.drive import (
     Failed,
     Finished,
+    Together,
     decode_alone,
     decode_together,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "Sampler",
     "SwapTarget",
     "Target",
+    "Together",
     "TokenDraft",
     "VerifiedCounts",
     "Wait",

@@ -97,8 +97,9 @@ class ChainDraft:
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
     ) -> Forwards.Tokens:
         """See `Draft`."""
-        for self._proposer in self._drafts:
-            proposed = yield from self._proposer.propose(answering, fresh, count, target)
+        for draft in self._drafts:
+            self._proposer = draft
+            proposed = yield from draft.propose(answering, fresh, count, target)
             if proposed:
                 return proposed
         return []

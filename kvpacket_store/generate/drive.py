@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from kvpacket_store.errors import KVPacketError, SwapFailedError
 from kvpacket_store.generate.answering import Decoding, Final, Provisional, Wait
 from kvpacket_store.models import RowWork
 
-__all__ = ["Failed", "Finished", "Run", "decode_alone", "decode_together"]
+__all__ = ["Event", "Failed", "Finished", "Run", "Together", "decode_alone", "decode_together"]
 
 Run: TypeAlias = Callable[[Sequence[RowWork]], list[torch.Tensor]]
 """As ``Model.row_forward()`` returns it."""
@@ -30,6 +31,10 @@ class Failed:
     """A request ended with an error; others go on."""
 
     error: KVPacketError
+
+
+Event: TypeAlias = tuple[int, Final | Provisional | Finished | Failed]
+"""Which request, and what it gave."""
 
 
 def decode_alone(decoding: Decoding, run: Run) -> Iterator[Final | Provisional]:
@@ -50,57 +55,81 @@ def decode_alone(decoding: Decoding, run: Run) -> Iterator[Final | Provisional]:
         event = _next(decoding, answer)
 
 
-def decode_together(
-    decodings: Sequence[Decoding], run: Run
-) -> Iterator[tuple[int, Final | Provisional | Finished | Failed]]:
-    """Run many requests; their drafts and verifications share forwards.
+class Together:
+    """Runs many requests; their drafts and verifications share forwards.
 
-    A request that waits for its exact K and V holds up none; one that ends or fails leaves.
+    A request that waits for its exact K and V holds up none; one that ends or fails leaves. Others
+    may join at any time.
 
-    Yields
-    ------
-    tuple of int and event
-        The request's place in ``decodings``, and what it gave.
+    Parameters
+    ----------
+    run : callable
+        See `Run`.
     """
-    asked: dict[int, RowWork | Wait | None] = dict.fromkeys(range(len(decodings)))
-    answers: dict[int, torch.Tensor] = {}
-    while asked:
-        for index in list(asked):
-            waiting = asked[index]
-            if isinstance(waiting, Wait) and not waiting.is_over():
-                continue
-            yield from _advance(index, decodings[index], answers.pop(index, None), asked)
-        works = {i: event for i, event in asked.items() if isinstance(event, RowWork)}
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._decodings: dict[int, Decoding] = {}
+        self._asked: dict[int, RowWork | Wait | None] = {}
+        self._answers: dict[int, torch.Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def join(self, index: int, decoding: Decoding) -> None:
+        """Take a request in, under a number of the caller's."""
+        self._decodings[index] = decoding
+        self._asked[index] = None
+
+    def leave(self, index: int) -> None:
+        """Let a request go before its end."""
+        self._asked.pop(index, None)
+        self._answers.pop(index, None)
+        self._decodings.pop(index).close()
+
+    def step(self) -> list[Event]:
+        """Run one shared forward; return what requests gave: their numbers, and events."""
+        events: list[Event] = []
+        for index in list(self._asked):
+            waiting = self._asked[index]
+            if not isinstance(waiting, Wait) or waiting.is_over():
+                self._advance(index, events)
+        works = {i: asked for i, asked in self._asked.items() if isinstance(asked, RowWork)}
         if works:
-            answers = dict(zip(works, run(list(works.values())), strict=True))
-        elif asked:
-            _wait_a_little([event for event in asked.values() if isinstance(event, Wait)])
+            results = self._run(list(works.values()))
+            self._answers.update(zip(works, results, strict=True))
+        elif self._asked and not events:
+            time.sleep(_POLL_S)  # all wait for K and V
+        return events
+
+    def _advance(self, index: int, events: list[Event]) -> None:
+        """Go on with one request until it asks for something; write down what."""
+        waiting, decoding = self._asked[index], self._decodings[index]
+        try:
+            if isinstance(waiting, Wait):
+                waiting.block()
+            asked = _next(decoding, self._answers.pop(index, None))
+            while asked is not None and not isinstance(asked, RowWork | Wait):
+                events.append((index, asked))
+                asked = _next(decoding, None)
+        except KVPacketError as error:
+            events.append((index, Failed(error)))
+            self.leave(index)
+            return
+        if asked is None:
+            events.append((index, Finished()))
+            self.leave(index)
+        else:
+            self._asked[index] = asked
 
 
-def _advance(
-    index: int,
-    decoding: Decoding,
-    answer: torch.Tensor | None,
-    asked: dict[int, RowWork | Wait | None],
-) -> Iterator[tuple[int, Final | Provisional | Finished | Failed]]:
-    """Go on with one request until it asks for something; write down what."""
-    waiting = asked[index]
-    try:
-        if isinstance(waiting, Wait):
-            waiting.block()
-        event = _next(decoding, answer)
-        while event is not None and not isinstance(event, RowWork | Wait):
-            yield index, event
-            event = _next(decoding, None)
-    except KVPacketError as error:
-        del asked[index]
-        yield index, Failed(error)
-        return
-    if event is None:
-        del asked[index]
-        yield index, Finished()
-    else:
-        asked[index] = event
+def decode_together(decodings: Sequence[Decoding], run: Run) -> Iterator[Event]:
+    """Run requests that are all there, to their ends."""
+    together = Together(run)
+    for index, decoding in enumerate(decodings):
+        together.join(index, decoding)
+    while len(together):
+        yield from together.step()
 
 
 def _next(
@@ -121,11 +150,3 @@ def _thrown(
         return decoding.throw(error)
     except StopIteration:
         return None
-
-
-def _wait_a_little(waits: Sequence[Wait]) -> None:
-    """Sleep until the first of some waits may be over."""
-    import time
-
-    while waits and not any(wait.is_over() for wait in waits):
-        time.sleep(_POLL_S)

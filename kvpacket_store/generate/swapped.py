@@ -36,7 +36,7 @@ class Swap(Protocol):
         ...
 
     def release(self) -> None:
-        """A verification is over: drop them, if memory is short."""
+        """Drop them after a verification, if memory is short."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -124,6 +125,10 @@ class Model:
     def new_cache(self, num_slots: int) -> SlotCache:
         """Return an empty cache of ``num_slots`` rows."""
         return SlotCache(self.layout.shape(num_slots), self.dtype, self.device)
+
+    def cache_bytes(self, num_slots: int) -> int:
+        """Return what a cache of so many slots takes."""
+        return 2 * math.prod(self.layout.shape(num_slots)) * self.dtype.itemsize
 
     def new_swap_cache(self, num_slots: int, *, kept_from: int) -> SwapCache:
         """Return a cache without memory; slots from ``kept_from`` on are never dropped."""

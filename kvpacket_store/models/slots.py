@@ -121,9 +121,19 @@ class SlotCache(Cache):  # type: ignore[misc]
         return int(self.k_slots.shape[2])
 
     @property
+    def whole_bytes(self) -> int:
+        """Bytes of all slots, in memory or not."""
+        return self.k_slots.nbytes + self.v_slots.nbytes
+
+    @property
     def resident_bytes(self) -> int:
         """Bytes that K and V take in memory now."""
         return self.k_slots.untyped_storage().nbytes() + self.v_slots.untyped_storage().nbytes()
+
+    def free(self) -> None:
+        """Give the memory back; the cache is of no use afterwards."""
+        for slots in (self.k_slots, self.v_slots):
+            slots.untyped_storage().resize_(0)
 
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return one layer's K and V, ``[H, N, D]`` each, filled or not; rows are written there."""
