@@ -11,6 +11,7 @@ import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
 from kvpacket_store.api.assembly import Assembled, Assembler
+from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder, room_for
@@ -47,6 +48,8 @@ class Engine:
         Governs every answer; it is in the preamble, which no document sees.
     memory_bytes : int
         Most that decoded packets may take in RAM between requests; 0 keeps none.
+    audit : float
+        Share of answers that are compared with a joint prefill, after they were given: `Auditor`.
 
     Examples
     --------
@@ -62,12 +65,14 @@ class Engine:
         *,
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        audit: float = 0.0,
     ) -> None:
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, self.prompt, self.memory)
         self.decoder = Decoder(store, self._assembler)
+        self.auditor = Auditor(audit, None if store.packets.is_read_only else store.path)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
 
@@ -159,7 +164,7 @@ class Engine:
         timings = Timings()
         with cancellable(cancel):
             begun = self.begin(query, chosen, timings, cancel)
-        return self._decode(begun, chosen, timings, clock)
+        return self._decode(begun, chosen, timings, clock, namespace)
 
     def generate_many(
         self, requests: Sequence[Mapping[str, Any]], *, memory_bytes: int | None = None
@@ -267,7 +272,12 @@ class Engine:
         return joint
 
     def _decode(
-        self, begun: Begun, options: GenerationOptions, timings: Timings, clock: float
+        self,
+        begun: Begun,
+        options: GenerationOptions,
+        timings: Timings,
+        clock: float,
+        namespace: str,
     ) -> Iterator[Piece]:
         model = self.store.model
         text = TextAnswer(model.tokenizer, options.stop)
@@ -287,3 +297,5 @@ class Engine:
         rest = text.finish()
         timings.total = elapsed_ms()
         yield Piece(rest, finished_answer(begun, text, timings))
+        if options.consistency == "packet" and self.auditor.is_due():
+            self.auditor.audit(model, self._assembler, namespace, begun)
