@@ -18,7 +18,7 @@ from kvpacket_store.api.request import checked_options, finished_answer
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.api.text_answer import TextAnswer
+from kvpacket_store.api.text_answer import ProvisionalText, TextAnswer
 from kvpacket_store.errors import KVPacketError, NotFoundError
 from kvpacket_store.generate import Final, GenerationOptions, decode_alone
 from kvpacket_store.memory import MemoryTier
@@ -147,11 +147,13 @@ class Engine:
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         cancel: threading.Event | None = None,
+        provisional: bool = False,
         **options: Any,
     ) -> Iterator[Piece]:
         """Answer piece by piece, as `generate`; the last piece has the whole answer.
 
-        Closing the iterator stops decoding.
+        With ``provisional``, drafted text comes too, in pieces that say so: final pieces are the
+        same, and make up the answer alone. Closing the iterator stops decoding.
         """
         chosen = checked_options(options)
         query = Query(question, documents, top_k, where, namespace)
@@ -159,7 +161,7 @@ class Engine:
         timings = Timings()
         with cancellable(cancel):
             begun = self.begin(query, chosen, timings, cancel)
-        return self._decode(begun, chosen, timings, clock)
+        return self._decode(begun, chosen, timings, clock, provisional)
 
     def generate_many(
         self, requests: Sequence[Mapping[str, Any]], *, memory_bytes: int | None = None
@@ -267,10 +269,16 @@ class Engine:
         return joint
 
     def _decode(
-        self, begun: Begun, options: GenerationOptions, timings: Timings, clock: float
+        self,
+        begun: Begun,
+        options: GenerationOptions,
+        timings: Timings,
+        clock: float,
+        provisional: bool,
     ) -> Iterator[Piece]:
         model = self.store.model
         text = TextAnswer(model.tokenizer, options.stop)
+        drafted = ProvisionalText(model.tokenizer)
 
         def elapsed_ms() -> float:
             return 1e3 * (time.perf_counter() - clock)
@@ -278,7 +286,10 @@ class Engine:
         for event in decode_alone(begun.decoding, model.row_forward()):
             if not isinstance(event, Final):
                 timings.first_draft = timings.first_draft or elapsed_ms()
+                if provisional and (piece := drafted.push(event.token_id)):
+                    yield Piece(piece, provisional=True)
                 continue
+            drafted.forget()
             timings.first_token = timings.first_token or elapsed_ms()
             if piece := text.push(event.token_id):
                 yield Piece(piece)
