@@ -24,7 +24,7 @@ __all__ = ["PieceStream"]
 class PieceStream(Response):
     """Sends ``data: {"text": …}`` a piece, and the whole answer as the last ``data:``.
 
-    Text that a draft proposes is an ``event: provisional``, which the final pieces say again or not.
+    Text that a draft proposes is an ``event: provisional``; final pieces say it again, or not.
     What goes wrong before the first piece is raised and has a status of its own; later it is an
     ``event: error`` with the problem. Unlike the framework's streaming responses, this one listens
     for the end of the connection from before the work starts, so it stops it between pieces too.
