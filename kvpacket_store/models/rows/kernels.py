@@ -1,9 +1,12 @@
 """The kernels of `RowForward`: what a row gets does not depend on the rows beside it.
 
-Each output is summed by one thread in an order that was fixed when the code was compiled, over
-spans that depend on slot numbers alone; how many rows, requests or threads there are changes no bit
+Each output is summed by one thread in an order that is fixed (`micro`), over spans that depend on
+slot numbers alone; how many rows, requests or threads there are changes no bit
 (tests/unit/models/test_models_rows.py). Libraries choose their kernel by the number of rows: one
 row and two differ there (measured, fp32: no row of 64 equal). Readable reference: `reference.py`.
+
+Functions with a ``prange`` do nothing but call one without: numba takes a second to compile even an
+empty one, and its passes over the body are the slower part.
 """
 
 from __future__ import annotations
@@ -13,112 +16,133 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.extending import overload
 
 from kvpacket_store.codec.compiled import compiled, inlined, spread
+from kvpacket_store.models.rows import micro
 
 __all__ = ["SPAN_SLOTS", "attend", "gate_up", "linear", "norm", "place", "qkv"]
 
 SPAN_SLOTS = 512
-"""Slots that one task attends to: 128 KiB of K, half of a core's second-level cache."""
+"""Slots that one task attends to: 128 KiB of K, a quarter of a core's second-level cache."""
 
 _TILE = 16  # outputs a task: 18 kB of 16-bit weights at 576 inputs
-_LOG2_E = np.float32(1.4426950408889634)
+_BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
+
+_dots_4_2, _dots_2_4, _dots_1_8 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
+_dots_4_1, _dots_2_1, _dots_1_1 = micro.dots(4, 1), micro.dots(2, 1), micro.dots(1, 1)
+_accumulate_3_4, _accumulate_1_4 = micro.accumulate(3, 4), micro.accumulate(1, 4)
+_accumulate_1_1 = micro.accumulate(1, 1)
 
 
-def _widen(row: Any, wide: Any) -> None:
-    """Write a row of weights, bf16 bits or fp32, to ``wide`` fp32."""
-    raise NotImplementedError
+@inlined
+def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
+    """Write ``x [M, K] @ w[first:end].T`` to ``out[:, column:]``."""
+    rows, m = x.shape[0], 0
+    shift = column - first
+    while m + 4 <= rows:
+        n = first
+        while n + 2 <= end:
+            _dots_4_2(x, m, w, n, out, n + shift)
+            n += 2
+        if n < end:
+            _dots_4_1(x, m, w, n, out, n + shift)
+        m += 4
+    if m + 2 <= rows:
+        n = first
+        while n + 4 <= end:
+            _dots_2_4(x, m, w, n, out, n + shift)
+            n += 4
+        while n < end:
+            _dots_2_1(x, m, w, n, out, n + shift)
+            n += 1
+        m += 2
+    if m < rows:
+        n = first
+        while n + 8 <= end:
+            _dots_1_8(x, m, w, n, out, n + shift)
+            n += 8
+        while n < end:
+            _dots_1_1(x, m, w, n, out, n + shift)
+            n += 1
 
 
-@overload(_widen)  # type: ignore[untyped-decorator]
-def _widen_compiled(row: Any, wide: Any) -> Any:
-    del wide
-    if row.dtype == numba.types.uint16:
-
-        def from_bf16(row: Any, wide: Any) -> None:
-            bits = wide.view(np.uint32)
-            for k in range(row.shape[0]):
-                bits[k] = np.uint32(row[k]) << np.uint32(16)
-
-        return from_bf16
-
-    def from_fp32(row: Any, wide: Any) -> None:
-        for k in range(row.shape[0]):
-            wide[k] = row[k]
-
-    return from_fp32
+@inlined
+def _linear_tile(tile: int, x: Any, weight: Any, bias: Any, out: Any) -> None:
+    first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
+    sums = np.empty((x.shape[0], _TILE), np.float32)
+    _dots(x, weight, first, end, sums, 0)
+    for m in range(x.shape[0]):
+        for n in range(first, end):
+            total = sums[m, n - first]
+            if bias.shape[0]:
+                total += bias[n]
+            out[m, n] += total
 
 
 @spread
 def linear(x: Any, weight: Any, bias: Any, out: Any) -> None:
     """Add ``x [M, K] @ weight [N, K].T + bias [N]`` to ``out [M, N]``; an empty bias is none."""
-    outputs, inputs = weight.shape
-    for tile in numba.prange((outputs + _TILE - 1) // _TILE):
-        wide = np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(outputs, tile * _TILE + _TILE)):
-            _widen(weight[n], wide)
-            for m in range(x.shape[0]):
-                row = x[m]
-                total = np.float32(0)
-                for k in range(inputs):
-                    total += row[k] * wide[k]
-                if bias.shape[0]:
-                    total += bias[n]
-                out[m, n] += total
+    for tile in numba.prange((weight.shape[0] + _TILE - 1) // _TILE):
+        _linear_tile(tile, x, weight, bias, out)
+
+
+@inlined
+def _qkv_tile(tile: int, x: Any, weights: Any, biases: Any, outs: Any) -> None:
+    q_tiles, kv_tiles = _tiles(weights[0]), _tiles(weights[1])
+    if tile < q_tiles:
+        weight, bias, out = weights[0], biases[0], outs[0]
+    elif tile < q_tiles + kv_tiles:
+        weight, bias, out, tile = weights[1], biases[1], outs[1], tile - q_tiles
+    else:
+        weight, bias, out, tile = weights[2], biases[2], outs[2], tile - q_tiles - kv_tiles
+    first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
+    _dots(x, weight, first, end, out, first)
+    if bias.shape[0]:
+        for m in range(x.shape[0]):
+            for n in range(first, end):
+                out[m, n] += bias[n]
+
+
+@inlined
+def _tiles(weight: Any) -> Any:
+    return (weight.shape[0] + _TILE - 1) // _TILE
 
 
 @spread
 def qkv(x: Any, weights: Any, biases: Any, outs: Any) -> None:
     """Write three maps of ``x``, as `linear`, to ``outs``: one start of the threads, not three."""
-    q_outputs, inputs = weights[0].shape
-    kv_outputs = weights[1].shape[0]
-    for tile in numba.prange((q_outputs + 2 * kv_outputs + _TILE - 1) // _TILE):
-        wide = np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(q_outputs + 2 * kv_outputs, tile * _TILE + _TILE)):
-            if n < q_outputs:
-                weight, bias, out, i = weights[0], biases[0], outs[0], n
-            elif n < q_outputs + kv_outputs:
-                weight, bias, out, i = weights[1], biases[1], outs[1], n - q_outputs
-            else:
-                weight, bias, out, i = weights[2], biases[2], outs[2], n - q_outputs - kv_outputs
-            _widen(weight[i], wide)
-            for m in range(x.shape[0]):
-                row = x[m]
-                total = np.float32(0)
-                for k in range(inputs):
-                    total += row[k] * wide[k]
-                if bias.shape[0]:
-                    total += bias[i]
-                out[m, i] = total
+    for tile in numba.prange(_tiles(weights[0]) + 2 * _tiles(weights[1])):
+        _qkv_tile(tile, x, weights, biases, outs)
+
+
+@inlined
+def _gate_up_tile(tile: int, x: Any, gate: Any, up: Any, out: Any) -> None:
+    first, end = tile * _TILE, min(gate.shape[0], tile * _TILE + _TILE)
+    opened = np.zeros((x.shape[0], _TILE), np.float32)
+    values = np.zeros((x.shape[0], _TILE), np.float32)
+    _dots(x, gate, first, end, opened, 0)
+    _dots(x, up, first, end, values, 0)
+    for m in range(x.shape[0]):
+        for column in range(0, end - first, micro.LANES):
+            micro.gated(opened, values, m, column)
+        for n in range(first, end):
+            out[m, n] = values[m, n - first]
 
 
 @spread
 def gate_up(x: Any, gate: Any, up: Any, out: Any) -> None:
     """Write ``silu(x @ gate.T) * (x @ up.T)`` to ``out [M, N]``."""
-    outputs, inputs = gate.shape
-    for tile in numba.prange((outputs + _TILE - 1) // _TILE):
-        wide_gate, wide_up = np.empty(inputs, np.float32), np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(outputs, tile * _TILE + _TILE)):
-            _widen(gate[n], wide_gate)
-            _widen(up[n], wide_up)
-            for m in range(x.shape[0]):
-                row = x[m]
-                opened, value = np.float32(0), np.float32(0)
-                for k in range(inputs):
-                    opened += row[k] * wide_gate[k]
-                    value += row[k] * wide_up[k]
-                out[m, n] = opened / (np.float32(1) + np.exp(-opened)) * value
+    for tile in numba.prange((gate.shape[0] + _TILE - 1) // _TILE):
+        _gate_up_tile(tile, x, gate, up, out)
 
 
 @compiled
 def norm(x: Any, weight: Any, eps: float, out: Any) -> None:
     """Write the RMS norm of each row of ``x [M, K]`` to ``out``."""
+    squares = np.empty((x.shape[0], 1), np.float32)
     for m in range(x.shape[0]):
-        squares = np.float32(0)
-        for k in range(x.shape[1]):
-            squares += x[m, k] * x[m, k]
-        scale = np.float32(1 / math.sqrt(squares / np.float32(x.shape[1]) + eps))
+        _dots_1_1(x, m, x, m, squares, 0)
+        scale = np.float32(1 / math.sqrt(squares[m, 0] / np.float32(x.shape[1]) + eps))
         for k in range(x.shape[1]):
             out[m, k] = weight[k] * (x[m, k] * scale)
 
@@ -145,15 +169,6 @@ def place(
 
 
 @inlined
-def _power_of_two(fraction: Any) -> Any:
-    """Return ``2**fraction`` for a fraction from 0 to 1, to a part in 10 million."""
-    high = np.float32(0.0013333558) + fraction * np.float32(0.00015469)
-    middle = np.float32(0.05550357) + fraction * (np.float32(0.009618129) + fraction * high)
-    low = np.float32(0.6931472) + fraction * (np.float32(0.2402265) + fraction * middle)
-    return np.float32(1) + fraction * low
-
-
-@inlined
 def _merge(parts: Any, out: Any) -> None:
     """Put the spans ``[n, D + 2]`` of one row and head together."""
     dim = out.shape[0]
@@ -171,7 +186,87 @@ def _merge(parts: Any, out: Any) -> None:
         out[d] /= total
 
 
+@inlined
+def _accumulate_1(
+    weights: Any, m: int, v: Any, start: int, first: int, end: int, sums: Any
+) -> None:
+    """Add slots ``start + first`` to ``start + end`` to one row, by weight."""
+    dim, d = v.shape[1], 0
+    while d + 4 * micro.LANES <= dim:
+        _accumulate_1_4(weights, m, v, start, first, end, sums, d)
+        d += 4 * micro.LANES
+    while d < dim:
+        _accumulate_1_1(weights, m, v, start, first, end, sums, d)
+        d += micro.LANES
+
+
+@inlined
+def _accumulate_3(
+    weights: Any, m: int, v: Any, start: int, first: int, end: int, sums: Any
+) -> None:
+    """Do as `_accumulate_1`, three rows at once."""
+    dim, d = v.shape[1], 0
+    while d + 4 * micro.LANES <= dim:
+        _accumulate_3_4(weights, m, v, start, first, end, sums, d)
+        d += 4 * micro.LANES
+    while d < dim:
+        for i in range(m, m + 3):
+            _accumulate_1_1(weights, i, v, start, first, end, sums, d)
+        d += micro.LANES
+
+
+@inlined
+def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) -> None:
+    """Write sums of slots from ``start`` by weight: ``alone + m // group`` slots in row m."""
+    rows = weights.shape[0]
+    sums[:, : v.shape[1]] = np.float32(0)
+    for block in range(0, min(SPAN_SLOTS, alone + (rows - 1) // group), _BLOCK):
+        limit = min(SPAN_SLOTS, block + _BLOCK)
+        for m in range(0, rows, 3):
+            shared = block
+            if m + 3 <= rows:
+                shared = max(block, min(limit, alone + m // group))
+                _accumulate_3(weights, m, v, start, block, shared, sums)
+            for i in range(m, min(m + 3, rows)):
+                end = min(limit, alone + i // group)
+                if end > shared:
+                    _accumulate_1(weights, i, v, start, shared, end, sums)
+
+
+@inlined
+def _attend_span(
+    q: Any, k: Any, v: Any, first_slot: int, scaling: float, span: int, group: int, head: int, part: Any
+) -> None:
+    rows, _, dim = q.shape
+    start = span * SPAN_SLOTS
+    alone = first_slot + 1 - start  # slots of the span that the first row sees, or below 1
+    queries = np.empty((rows * group, dim), np.float32)
+    for m in range(rows):
+        for g in range(group):
+            queries[m * group + g] = q[m, head * group + g]
+    scores = np.empty((rows * group, SPAN_SLOTS), np.float32)
+    seen = min(SPAN_SLOTS, alone + rows - 1)
+    for block in range(0, seen, _BLOCK):
+        _dots(queries, k, start + block, start + min(seen, block + _BLOCK), scores, block)
+    for m in range(rows * group):
+        count = min(SPAN_SLOTS, alone + m // group)
+        part[m, dim], part[m, dim + 1] = micro.soften(scores, m, max(0, count), np.float32(scaling))
+    _mix(scores, group, alone, v, start, part)
+
+
 @spread
+def _attend_spans(
+    q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
+) -> None:
+    heads, spans = parts.shape[:2]
+    for task in numba.prange(heads * spans):
+        head, span = task // spans, task % spans
+        _attend_span(
+            q, k_slots[head], v_slots[head], first_slot, scaling, span, q.shape[1] // heads, head, parts[head, span]
+        )
+
+
+@compiled
 def attend(
     q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any, out: Any
 ) -> None:
@@ -181,46 +276,10 @@ def attend(
     largest score, sum of weights) and put together in order: Dao et al. 2023, flash decoding, with
     spans of fixed length instead of a fixed number.
     """
-    rows, q_heads, dim = q.shape
-    heads = k_slots.shape[0]
-    group = q_heads // heads
-    spans = (first_slot + rows + SPAN_SLOTS - 1) // SPAN_SLOTS
-    for task in numba.prange(heads * spans):
-        head, span = task // spans, task % spans
-        start = span * SPAN_SLOTS
-        scores = np.empty(SPAN_SLOTS, np.float32)
-        bits = scores.view(np.int32)
-        for m in range(rows):
-            count = min(SPAN_SLOTS, first_slot + m + 1 - start)
-            for g in range(group):
-                part = parts[head, span, m * group + g]
-                query = q[m, head * group + g]
-                largest = np.float32(-np.inf)
-                for t in range(count):
-                    key = k_slots[head, start + t]
-                    score = np.float32(0)
-                    for d in range(dim):
-                        score += query[d] * key[d]
-                    scores[t] = score * np.float32(scaling)
-                    largest = max(largest, scores[t])
-                # 2**y: a polynomial for the fraction, the whole part into the exponent's bits
-                for t in range(count):
-                    y = max((scores[t] - largest) * _LOG2_E, np.float32(-126))
-                    whole = np.floor(y)
-                    scores[t] = _power_of_two(y - whole)
-                    bits[t] += np.int32(whole) << np.int32(23)
-                total = np.float32(0)
-                for t in range(count):
-                    total += scores[t]
-                for d in range(dim):
-                    part[d] = np.float32(0)
-                for t in range(count):
-                    value, weight = v_slots[head, start + t], scores[t]
-                    for d in range(dim):
-                        part[d] += weight * value[d]
-                part[dim], part[dim + 1] = largest, total
-    for q_head in numba.prange(q_heads):
+    group = q.shape[1] // k_slots.shape[0]
+    _attend_spans(q, k_slots, v_slots, first_slot, scaling, parts)
+    for q_head in range(q.shape[1]):
         head, g = q_head // group, q_head % group
-        for m in range(rows):
+        for m in range(q.shape[0]):
             seen = (first_slot + m) // SPAN_SLOTS + 1
             _merge(parts[head, :seen, m * group + g], out[m, q_head])
