@@ -28,8 +28,7 @@ SPAN_SLOTS = 512
 _TILE = 16  # outputs a task: 18 kB of 16-bit weights at 576 inputs
 _BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
 
-_dots_4_2, _dots_2_4, _dots_1_8 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
-_dots_4_1, _dots_2_1, _dots_1_1 = micro.dots(4, 1), micro.dots(2, 1), micro.dots(1, 1)
+_dots_4, _dots_2, _dots_1 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
 _accumulate_3_4, _accumulate_1_4 = micro.accumulate(3, 4), micro.accumulate(1, 4)
 _accumulate_1_1 = micro.accumulate(1, 1)
 
@@ -37,33 +36,15 @@ _accumulate_1_1 = micro.accumulate(1, 1)
 @inlined
 def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
     """Write ``x [M, K] @ w[first:end].T`` to ``out[:, column:]``."""
-    rows, m = x.shape[0], 0
-    shift = column - first
+    rows, m, ahead = x.shape[0], 0, end - first
     while m + 4 <= rows:
-        n = first
-        while n + 2 <= end:
-            _dots_4_2(x, m, w, n, out, n + shift)
-            n += 2
-        if n < end:
-            _dots_4_1(x, m, w, n, out, n + shift)
-        m += 4
+        _dots_4(x, m, w, first, end, out, column, ahead)
+        m, ahead = m + 4, 0
     if m + 2 <= rows:
-        n = first
-        while n + 4 <= end:
-            _dots_2_4(x, m, w, n, out, n + shift)
-            n += 4
-        while n < end:
-            _dots_2_1(x, m, w, n, out, n + shift)
-            n += 1
-        m += 2
+        _dots_2(x, m, w, first, end, out, column, ahead)
+        m, ahead = m + 2, 0
     if m < rows:
-        n = first
-        while n + 8 <= end:
-            _dots_1_8(x, m, w, n, out, n + shift)
-            n += 8
-        while n < end:
-            _dots_1_1(x, m, w, n, out, n + shift)
-            n += 1
+        _dots_1(x, m, w, first, end, out, column, ahead)
 
 
 @inlined
@@ -141,7 +122,7 @@ def norm(x: Any, weight: Any, eps: float, out: Any) -> None:
     """Write the RMS norm of each row of ``x [M, K]`` to ``out``."""
     squares = np.empty((x.shape[0], 1), np.float32)
     for m in range(x.shape[0]):
-        _dots_1_1(x, m, x, m, squares, 0)
+        _dots_1(x, m, x, m, m + 1, squares, 0, 0)
         scale = np.float32(1 / math.sqrt(squares[m, 0] / np.float32(x.shape[1]) + eps))
         for k in range(x.shape[1]):
             out[m, k] = weight[k] * (x[m, k] * scale)

@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 __all__ = ["LANES", "accumulate", "dots", "gated", "soften"]
 
 LANES = 8
+_UNROLLED = 32  # inputs: a line of 16-bit weights
 
 _F32, _I16, _I32, _I64 = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _V8, _V8_I16, _V8_I32 = (ir.VectorType(scalar, LANES) for scalar in (_F32, _I16, _I32))
@@ -31,50 +32,90 @@ _POWER_OF_TWO = (0.00015469, 0.0013333558, 0.009618129, 0.05550357, 0.2402265, 0
 
 
 def dots(rows: int, outputs: int) -> Any:
-    """Make ``dots(x, m, w, n, out, column)``: ``rows`` of ``x`` times ``outputs`` rows of ``w``.
+    """Make ``dots(x, m, w, n, end, out, column, ahead)``: rows of ``x`` times rows of ``w``.
 
-    ``out[m + i, column + j] = x[m + i] @ w[n + j]``, w in fp32 or bf16 bits (uint16); arrays are
-    C-contiguous, their rows a multiple of 8 long.
+    ``out[m + i, column + j] = x[m + i] @ w[n + j]`` for i below ``rows`` and j below ``end - n``,
+    ``outputs`` at a time; w in fp32 or bf16 bits (uint16); arrays are C-contiguous, their rows a
+    multiple of 8 long. Asks for the rows of ``w`` that are ``ahead`` further on, if not 0.
     """
 
-    def emit(builder: Any, arguments: Sequence[Any], element: Any) -> None:
-        x, x_stride, w, w_stride, inputs, out, out_stride = arguments
+    def emit(builder: Any, arguments: Sequence[Any], element: str) -> None:
+        x, x_stride, w, w_stride, out, out_stride, count, ahead = arguments
         xs = [_row(builder, x, x_stride, i) for i in range(rows)]
-        ws = [_row(builder, w, w_stride, j) for j in range(outputs)]
-        chains = [_zeros(builder) for _ in range(rows * outputs)]
-        with cgutils.for_range(builder, _steps(builder, inputs), intp=_I64) as loop:
-            k = builder.mul(loop.index, _I64(LANES))
-            wide = [_load_wide(builder, row, k, element) for row in ws]
-            for i, row in enumerate(xs):
-                some_x = _load(builder, row, k)
-                for j in range(outputs):
-                    _advance(builder, chains[i * outputs + j], some_x, wide[j])
-        sums = _lane_sums(builder, [builder.load(chain) for chain in chains])
-        for i in range(rows):
-            for j in range(outputs):
-                place = _row(builder, out, out_stride, i)
-                builder.store(sums[i * outputs + j], builder.gep(place, [_I64(j)]))
+        outs = [_row(builder, out, out_stride, i) for i in range(rows)]
+        ahead = builder.mul(ahead, w_stride)
+        grouped = builder.mul(builder.udiv(count, _I64(outputs)), _I64(outputs))
+        for width, start, end in ((outputs, _I64(0), grouped), (1, grouped, count)):
+            with cgutils.for_range_slice(builder, start, end, _I64(width), _I64) as (n, _):
+                first = builder.gep(w, [builder.mul(n, w_stride)])
+                ws = [_row(builder, first, w_stride, j) for j in range(width)]
+                sums = _dot_chains(builder, xs, ws, (w_stride, ahead), element)
+                for i, place in enumerate(outs):
+                    _store_scalars(builder, sums, i * width, width, builder.gep(place, [n]))
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def call(typing: Any, x: Any, m: Any, w: Any, n: Any, out: Any, column: Any) -> Any:
-        del typing
-        element = _element(w)
+    def call(
+        typing: Any, x: Any, m: Any, w: Any, n: Any, end: Any, out: Any, column: Any, ahead: Any
+    ) -> Any:
+        del typing, m, n, end, column, ahead
+        element = "bf16" if w.dtype == types.uint16 else "fp32"
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
-            x_row, x_stride, inputs = _at(context, builder, (x, values[0]), values[1])
-            w_row, w_stride, _ = _at(context, builder, (w, values[2]), values[3])
-            out_row, out_stride, _ = _at(context, builder, (out, values[4]), values[1])
-            out_row = builder.gep(out_row, [values[5]])
-            arguments = [x_row, x_stride, w_row, w_stride, inputs, out_row, out_stride]
+            x_row, x_stride = _at(context, builder, (x, values[0]), values[1])
+            w_row, w_stride = _at(context, builder, (w, values[2]), values[3])
+            out_row, out_stride = _at(context, builder, (out, values[5]), values[1])
+            arguments = [x_row, x_stride, w_row, w_stride, builder.gep(out_row, [values[6]])]
+            arguments += [out_stride, builder.sub(values[4], values[3]), values[7]]
             name = f"kvps_dots_{rows}_{outputs}_{element}"
             _call(builder, name, arguments, lambda b, a: emit(b, a, element))
             return context.get_dummy_value()
 
         i64 = types.int64
-        return types.void(x, i64, w, i64, out, i64), codegen
+        return types.void(x, i64, w, i64, i64, out, i64, i64), codegen
 
     return call
+
+
+def _dot_chains(
+    builder: Any, xs: Sequence[Any], ws: Sequence[Any], sizes: tuple[Any, Any], element: str
+) -> Any:
+    """Return the products of all pairs of rows, in vectors of 8; ``sizes`` are length, ahead."""
+    chains = [[_zeros(builder) for _ in ws] for _ in xs]
+    inputs, ahead = sizes
+
+    def step(k: Any) -> None:
+        wide = [_load_wide(builder, row, k, element) for row in ws]
+        for row, row_chains in zip(xs, chains, strict=True):
+            some_x = _load(builder, row, k)
+            for chain, some_w in zip(row_chains, wide, strict=True):
+                _advance(builder, chain, some_x, some_w)
+
+    whole = builder.and_(inputs, _I64(-_UNROLLED))
+    with cgutils.for_range_slice(builder, _I64(0), whole, _I64(_UNROLLED), _I64) as (k, _):
+        for row in ws:
+            for line in range(0, _UNROLLED, 32 if element == "bf16" else 16):
+                _prefetch(builder, row, builder.add(builder.add(k, ahead), _I64(line)))
+        for lane in range(0, _UNROLLED, LANES):
+            step(builder.add(k, _I64(lane)))
+    with cgutils.for_range_slice(builder, whole, inputs, _I64(LANES), _I64) as (k, _):
+        step(k)
+    return _lane_sums(builder, [builder.load(c) for row_chains in chains for c in row_chains])
+
+
+def _store_scalars(builder: Any, sums: Any, first: int, count: int, pointer: Any) -> None:
+    """Store ``count`` of the lanes in vectors ``sums``, from lane ``first``."""
+    lanes = [first % LANES + i for i in range(count)]
+    some = _pick(builder, sums[first // LANES], sums[first // LANES], lanes)
+    builder.store(some, builder.bitcast(pointer, some.type.as_pointer()), align=4)
+
+
+def _prefetch(builder: Any, pointer: Any, k: Any) -> None:
+    byte = ir.IntType(8).as_pointer()
+    signature = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
+    address = builder.bitcast(builder.gep(pointer, [k]), byte)
+    builder.call(function, [address, _I32(0), _I32(3), _I32(1)])
 
 
 def accumulate(rows: int, vectors: int) -> Any:
@@ -109,9 +150,9 @@ def accumulate(rows: int, vectors: int) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
-            weight_row, weight_stride, _ = _at(context, builder, (weights, values[0]), values[1])
-            v_row, v_stride, _ = _at(context, builder, (v, values[2]), values[3])
-            out_row, out_stride, _ = _at(context, builder, (out, values[6]), values[1])
+            weight_row, weight_stride = _at(context, builder, (weights, values[0]), values[1])
+            v_row, v_stride = _at(context, builder, (v, values[2]), values[3])
+            out_row, out_stride = _at(context, builder, (out, values[6]), values[1])
             v_row, out_row = (builder.gep(row, [values[7]]) for row in (v_row, out_row))
             arguments = [weight_row, weight_stride, v_row, v_stride, values[4], values[5]]
             arguments += [out_row, out_stride]
@@ -134,7 +175,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
     del typing, m, count, scaling
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        row, _, _ = _at(context, builder, (scores, values[0]), values[1])
+        row, _ = _at(context, builder, (scores, values[0]), values[1])
         count, scaling = values[2], values[3]
         steps = _steps(builder, builder.add(count, _I64(LANES - 1)))
         with cgutils.for_range(
@@ -156,7 +197,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
             _store(builder, weight, row, k)
             builder.store(builder.fadd(builder.load(total), weight), total)
         sums = _lane_sums(builder, [builder.load(total)])
-        pair = [builder.fmul(peak, scaling), sums[0]]
+        pair = [builder.fmul(peak, scaling), builder.extract_element(sums[0], _I32(0))]
         return context.make_tuple(builder, signature.return_type, pair)
 
     returned = types.UniTuple(types.float32, 2)
@@ -171,8 +212,8 @@ def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
         row, column = arguments[2], arguments[3]
-        opened_row, _, _ = _at(context, builder, (opened, arguments[0]), row)
-        values_row, _, _ = _at(context, builder, (values, arguments[1]), row)
+        opened_row, _ = _at(context, builder, (opened, arguments[0]), row)
+        values_row, _ = _at(context, builder, (values, arguments[1]), row)
         x, y = _load(builder, opened_row, column), _load(builder, values_row, column)
         falling = _power_of_two(builder, builder.fmul(x, _V8([-_LOG2_E] * LANES)))
         silu = builder.fdiv(x, builder.fadd(falling, _V8([1.0] * LANES)))
@@ -198,18 +239,14 @@ def _call(
     builder.call(function, arguments)
 
 
-def _element(array: Any) -> str:
-    return "bf16" if array.dtype == types.uint16 else "fp32"
-
-
-def _at(context: Any, builder: Any, typed: tuple[Any, Any], row: Any) -> tuple[Any, Any, Any]:
-    """Return a pointer to a row of a 2-d array, the row's stride in elements, its length."""
+def _at(context: Any, builder: Any, typed: tuple[Any, Any], row: Any) -> tuple[Any, Any]:
+    """Return a pointer to a row of a 2-d array, and how long the row is."""
     array_type, value = typed
     if array_type.ndim != 2 or array_type.layout != "C":
         raise TypeError(f"rows of {array_type}: only of C-contiguous matrices")
     array = context.make_array(array_type)(context, builder, value)
     length = cgutils.unpack_tuple(builder, array.shape, 2)[1]
-    return builder.gep(array.data, [builder.mul(row, length)]), length, length
+    return builder.gep(array.data, [builder.mul(row, length)]), length
 
 
 def _row(builder: Any, pointer: Any, stride: Any, i: int) -> Any:
@@ -274,7 +311,7 @@ def _pick(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
 
 
 def _lane_sums(builder: Any, vectors: Sequence[Any]) -> list[Any]:
-    """Return the sum of each vector: lanes 4 apart, then 2, then neighbours; 8 vectors at a time.
+    """Return the sum of each vector, 8 sums a vector: lanes 4 apart, then 2, then neighbours.
 
     Fewer than 8 are repeated, which costs nothing: LLVM keeps one of equal instructions.
     """
@@ -288,8 +325,7 @@ def _lane_sums(builder: Any, vectors: Sequence[Any]) -> list[Any]:
         twos = [
             _folded(builder, fours[i], fours[i + 1], [0, 1, 8, 9, 4, 5, 12, 13], 2) for i in (0, 2)
         ]
-        total = _folded(builder, twos[0], twos[1], [0, 2, 8, 10, 4, 6, 12, 14], 1)
-        sums += [builder.extract_element(total, _I32(i)) for i in range(len(some))]
+        sums.append(_folded(builder, twos[0], twos[1], [0, 2, 8, 10, 4, 6, 12, 14], 1))
     return sums
 
 
