@@ -12,13 +12,17 @@ empty one, and its passes over the body are the slower part.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 from kvpacket_store.codec.compiled import compiled, inlined, spread
 from kvpacket_store.models.rows import micro
+
+Array: TypeAlias = npt.NDArray[Any]
+_Three: TypeAlias = tuple[Array, Array, Array]
 
 __all__ = ["SPAN_SLOTS", "attend", "gate_up", "linear", "norm", "place", "qkv"]
 
@@ -27,6 +31,9 @@ SPAN_SLOTS = 512
 
 _TILE = 16  # outputs a task: 18 kB of 16-bit weights at 576 inputs
 _BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
+
+_WRITTEN, _ADDED, _GATED = 0, 1, 2  # what becomes of the maps in `_maps`
+_NO_BIAS = np.empty(0, np.float32)
 
 _dots_4, _dots_2, _dots_1 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
 _accumulate_3_4, _accumulate_1_4 = micro.accumulate(3, 4), micro.accumulate(1, 4)
@@ -48,73 +55,54 @@ def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
 
 
 @inlined
-def _linear_tile(tile: int, x: Any, weight: Any, bias: Any, out: Any) -> None:
+def _map_tile(tile: int, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
+    part, tiles = 0, (weights[0].shape[0] + _TILE - 1) // _TILE
+    while tile >= tiles:
+        tile -= tiles
+        part += 1
+        tiles = (weights[part].shape[0] + _TILE - 1) // _TILE
+    weight, bias, out = weights[part], biases[part], outs[part]
     first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
     sums = np.empty((x.shape[0], _TILE), np.float32)
     _dots(x, weight, first, end, sums, 0)
+    if mode == _GATED:
+        values = np.empty((x.shape[0], _TILE), np.float32)
+        _dots(x, weights[1], first, end, values, 0)
+        for m in range(x.shape[0]):
+            for column in range(0, end - first, micro.LANES):
+                micro.gated(sums, values, m, column)
     for m in range(x.shape[0]):
         for n in range(first, end):
             total = sums[m, n - first]
             if bias.shape[0]:
                 total += bias[n]
-            out[m, n] += total
+            out[m, n] = out[m, n] + total if mode == _ADDED else total
 
 
 @spread
-def linear(x: Any, weight: Any, bias: Any, out: Any) -> None:
+def _maps(tiles: int, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
+    for tile in numba.prange(tiles):
+        _map_tile(np.int64(tile), x, weights, biases, outs, mode)
+
+
+def _tiles(weight: Array) -> int:
+    return -(-len(weight) // _TILE)
+
+
+def linear(x: Array, weight: Array, bias: Array, out: Array) -> None:
     """Add ``x [M, K] @ weight [N, K].T + bias [N]`` to ``out [M, N]``; an empty bias is none."""
-    for tile in numba.prange((weight.shape[0] + _TILE - 1) // _TILE):
-        _linear_tile(tile, x, weight, bias, out)
+    weights, biases, outs = ((some, some[:0], some[:0]) for some in (weight, bias, out))
+    _maps(_tiles(weight), x, weights, biases, outs, _ADDED)
 
 
-@inlined
-def _qkv_tile(tile: int, x: Any, weights: Any, biases: Any, outs: Any) -> None:
-    q_tiles, kv_tiles = _tiles(weights[0]), _tiles(weights[1])
-    if tile < q_tiles:
-        weight, bias, out = weights[0], biases[0], outs[0]
-    elif tile < q_tiles + kv_tiles:
-        weight, bias, out, tile = weights[1], biases[1], outs[1], tile - q_tiles
-    else:
-        weight, bias, out, tile = weights[2], biases[2], outs[2], tile - q_tiles - kv_tiles
-    first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
-    _dots(x, weight, first, end, out, first)
-    if bias.shape[0]:
-        for m in range(x.shape[0]):
-            for n in range(first, end):
-                out[m, n] += bias[n]
-
-
-@inlined
-def _tiles(weight: Any) -> Any:
-    return (weight.shape[0] + _TILE - 1) // _TILE
-
-
-@spread
-def qkv(x: Any, weights: Any, biases: Any, outs: Any) -> None:
+def qkv(x: Array, weights: _Three, biases: _Three, outs: _Three) -> None:
     """Write three maps of ``x``, as `linear`, to ``outs``: one start of the threads, not three."""
-    for tile in numba.prange(_tiles(weights[0]) + 2 * _tiles(weights[1])):
-        _qkv_tile(tile, x, weights, biases, outs)
+    _maps(sum(map(_tiles, weights)), x, weights, biases, outs, _WRITTEN)
 
 
-@inlined
-def _gate_up_tile(tile: int, x: Any, gate: Any, up: Any, out: Any) -> None:
-    first, end = tile * _TILE, min(gate.shape[0], tile * _TILE + _TILE)
-    opened = np.zeros((x.shape[0], _TILE), np.float32)
-    values = np.zeros((x.shape[0], _TILE), np.float32)
-    _dots(x, gate, first, end, opened, 0)
-    _dots(x, up, first, end, values, 0)
-    for m in range(x.shape[0]):
-        for column in range(0, end - first, micro.LANES):
-            micro.gated(opened, values, m, column)
-        for n in range(first, end):
-            out[m, n] = values[m, n - first]
-
-
-@spread
-def gate_up(x: Any, gate: Any, up: Any, out: Any) -> None:
+def gate_up(x: Array, gate: Array, up: Array, out: Array) -> None:
     """Write ``silu(x @ gate.T) * (x @ up.T)`` to ``out [M, N]``."""
-    for tile in numba.prange((gate.shape[0] + _TILE - 1) // _TILE):
-        _gate_up_tile(tile, x, gate, up, out)
+    _maps(_tiles(gate), x, (gate, up, up), (_NO_BIAS,) * 3, (out,) * 3, _GATED)
 
 
 @compiled
@@ -146,7 +134,8 @@ def place(
                 a, b = k[m, h, d], k[m, h, d + half]
                 k_slots[h, first_slot + m, d] = a * cos[d] - b * sin[d]
                 k_slots[h, first_slot + m, d + half] = b * cos[d + half] + a * sin[d + half]
-            v_slots[h, first_slot + m] = v[m, h]
+            for d in range(q.shape[2]):
+                v_slots[h, first_slot + m, d] = v[m, h, d]
 
 
 @inlined
@@ -200,7 +189,9 @@ def _accumulate_3(
 def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) -> None:
     """Write sums of slots from ``start`` by weight: ``alone + m // group`` slots in row m."""
     rows = weights.shape[0]
-    sums[:, : v.shape[1]] = np.float32(0)
+    for m in range(rows):
+        for d in range(v.shape[1]):
+            sums[m, d] = np.float32(0)
     for block in range(0, min(SPAN_SLOTS, alone + (rows - 1) // group), _BLOCK):
         limit = min(SPAN_SLOTS, block + _BLOCK)
         for m in range(0, rows, 3):
@@ -216,35 +207,34 @@ def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) ->
 
 @inlined
 def _attend_span(
-    q: Any, k: Any, v: Any, first_slot: int, scaling: float, span: int, group: int, head: int, part: Any
+    task: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
-    rows, _, dim = q.shape
-    start = span * SPAN_SLOTS
-    alone = first_slot + 1 - start  # slots of the span that the first row sees, or below 1
+    head, span = task // parts.shape[1], task % parts.shape[1]
+    k, v, part = k_slots[head], v_slots[head], parts[head, span]
+    (rows, _, dim), start = q.shape, span * SPAN_SLOTS
+    group = part.shape[0] // rows
+    alone = first_slot + 1 - start  # slots of the span that the first row sees, if above 0
     queries = np.empty((rows * group, dim), np.float32)
     for m in range(rows):
         for g in range(group):
-            queries[m * group + g] = q[m, head * group + g]
+            for d in range(dim):
+                queries[m * group + g, d] = q[m, head * group + g, d]
     scores = np.empty((rows * group, SPAN_SLOTS), np.float32)
     seen = min(SPAN_SLOTS, alone + rows - 1)
     for block in range(0, seen, _BLOCK):
         _dots(queries, k, start + block, start + min(seen, block + _BLOCK), scores, block)
     for m in range(rows * group):
-        count = min(SPAN_SLOTS, alone + m // group)
-        part[m, dim], part[m, dim + 1] = micro.soften(scores, m, max(0, count), np.float32(scaling))
+        count = max(0, min(SPAN_SLOTS, alone + m // group))
+        part[m, dim], part[m, dim + 1] = micro.soften(scores, m, count, np.float32(scaling))
     _mix(scores, group, alone, v, start, part)
 
 
 @spread
 def _attend_spans(
-    q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
+    tasks: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
-    heads, spans = parts.shape[:2]
-    for task in numba.prange(heads * spans):
-        head, span = task // spans, task % spans
-        _attend_span(
-            q, k_slots[head], v_slots[head], first_slot, scaling, span, q.shape[1] // heads, head, parts[head, span]
-        )
+    for task in numba.prange(tasks):
+        _attend_span(np.int64(task), q, k_slots, v_slots, first_slot, scaling, parts)
 
 
 @compiled
@@ -258,7 +248,8 @@ def attend(
     spans of fixed length instead of a fixed number.
     """
     group = q.shape[1] // k_slots.shape[0]
-    _attend_spans(q, k_slots, v_slots, first_slot, scaling, parts)
+    tasks = parts.shape[0] * parts.shape[1]
+    _attend_spans(tasks, q, k_slots, v_slots, first_slot, scaling, parts)
     for q_head in range(q.shape[1]):
         head, g = q_head // group, q_head % group
         for m in range(q.shape[0]):

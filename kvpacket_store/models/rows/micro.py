@@ -206,7 +206,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
-    """``gated(opened, values, m, column)``: 8 of ``values[m]`` become silu(opened) * values."""
+    """``gated(opened, values, m, column)``: 8 of ``opened[m]`` become silu(opened) * values."""
     del typing, m, column
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -217,7 +217,7 @@ def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
         x, y = _load(builder, opened_row, column), _load(builder, values_row, column)
         falling = _power_of_two(builder, builder.fmul(x, _V8([-_LOG2_E] * LANES)))
         silu = builder.fdiv(x, builder.fadd(falling, _V8([1.0] * LANES)))
-        _store(builder, builder.fmul(silu, y), values_row, column)
+        _store(builder, builder.fmul(silu, y), opened_row, column)
         return context.get_dummy_value()
 
     return types.void(opened, values, types.int64, types.int64), codegen
@@ -233,6 +233,7 @@ def _call(
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
+        function.attributes.add("optsize")  # LLVM would unroll the rest of a row besides
         inner = ir.IRBuilder(function.append_basic_block("entry"))
         emit(inner, function.args)
         inner.ret_void()
