@@ -22,7 +22,7 @@ from kvpacket_store.codec.compiled import compiled, inlined, spread
 from kvpacket_store.models.rows import micro
 
 Array: TypeAlias = npt.NDArray[Any]
-_Three: TypeAlias = tuple[Array, Array, Array]
+_Arrays: TypeAlias = tuple[Array, ...]
 
 __all__ = ["SPAN_SLOTS", "attend", "gate_up", "linear", "norm", "place", "qkv"]
 
@@ -45,17 +45,17 @@ def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
     """Write ``x [M, K] @ w[first:end].T`` to ``out[:, column:]``."""
     rows, m, ahead = x.shape[0], 0, end - first
     while m + 4 <= rows:
-        _dots_4(x, m, w, first, end, out, column, ahead)
+        _dots_4(x, m, w, (first, end, ahead), out, column)
         m, ahead = m + 4, 0
     if m + 2 <= rows:
-        _dots_2(x, m, w, first, end, out, column, ahead)
+        _dots_2(x, m, w, (first, end, ahead), out, column)
         m, ahead = m + 2, 0
     if m < rows:
-        _dots_1(x, m, w, first, end, out, column, ahead)
+        _dots_1(x, m, w, (first, end, ahead), out, column)
 
 
 @inlined
-def _map_tile(tile: int, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
+def _map_tile(tile: Any, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
     part, tiles = 0, (weights[0].shape[0] + _TILE - 1) // _TILE
     while tile >= tiles:
         tile -= tiles
@@ -95,7 +95,7 @@ def linear(x: Array, weight: Array, bias: Array, out: Array) -> None:
     _maps(_tiles(weight), x, weights, biases, outs, _ADDED)
 
 
-def qkv(x: Array, weights: _Three, biases: _Three, outs: _Three) -> None:
+def qkv(x: Array, weights: _Arrays, biases: _Arrays, outs: _Arrays) -> None:
     """Write three maps of ``x``, as `linear`, to ``outs``: one start of the threads, not three."""
     _maps(sum(map(_tiles, weights)), x, weights, biases, outs, _WRITTEN)
 
@@ -110,7 +110,7 @@ def norm(x: Any, weight: Any, eps: float, out: Any) -> None:
     """Write the RMS norm of each row of ``x [M, K]`` to ``out``."""
     squares = np.empty((x.shape[0], 1), np.float32)
     for m in range(x.shape[0]):
-        _dots_1(x, m, x, m, m + 1, squares, 0, 0)
+        _dots_1(x, m, x, (m, m + 1, 0), squares, 0)
         scale = np.float32(1 / math.sqrt(squares[m, 0] / np.float32(x.shape[1]) + eps))
         for k in range(x.shape[1]):
             out[m, k] = weight[k] * (x[m, k] * scale)
@@ -157,31 +157,27 @@ def _merge(parts: Any, out: Any) -> None:
 
 
 @inlined
-def _accumulate_1(
-    weights: Any, m: int, v: Any, start: int, first: int, end: int, sums: Any
-) -> None:
-    """Add slots ``start + first`` to ``start + end`` to one row, by weight."""
+def _accumulate_1(weights: Any, m: int, v: Any, span: Any, sums: Any) -> None:
+    """Add some of a span's slots, ``start, first, end``, to one row by weight."""
     dim, d = v.shape[1], 0
     while d + 4 * micro.LANES <= dim:
-        _accumulate_1_4(weights, m, v, start, first, end, sums, d)
+        _accumulate_1_4(weights, m, v, span, sums, d)
         d += 4 * micro.LANES
     while d < dim:
-        _accumulate_1_1(weights, m, v, start, first, end, sums, d)
+        _accumulate_1_1(weights, m, v, span, sums, d)
         d += micro.LANES
 
 
 @inlined
-def _accumulate_3(
-    weights: Any, m: int, v: Any, start: int, first: int, end: int, sums: Any
-) -> None:
+def _accumulate_3(weights: Any, m: int, v: Any, span: Any, sums: Any) -> None:
     """Do as `_accumulate_1`, three rows at once."""
     dim, d = v.shape[1], 0
     while d + 4 * micro.LANES <= dim:
-        _accumulate_3_4(weights, m, v, start, first, end, sums, d)
+        _accumulate_3_4(weights, m, v, span, sums, d)
         d += 4 * micro.LANES
     while d < dim:
         for i in range(m, m + 3):
-            _accumulate_1_1(weights, i, v, start, first, end, sums, d)
+            _accumulate_1_1(weights, i, v, span, sums, d)
         d += micro.LANES
 
 
@@ -198,16 +194,16 @@ def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) ->
             shared = block
             if m + 3 <= rows:
                 shared = max(block, min(limit, alone + m // group))
-                _accumulate_3(weights, m, v, start, block, shared, sums)
+                _accumulate_3(weights, m, v, (start, block, shared), sums)
             for i in range(m, min(m + 3, rows)):
                 end = min(limit, alone + i // group)
                 if end > shared:
-                    _accumulate_1(weights, i, v, start, shared, end, sums)
+                    _accumulate_1(weights, i, v, (start, shared, end), sums)
 
 
 @inlined
 def _attend_span(
-    task: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
+    task: Any, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
     head, span = task // parts.shape[1], task % parts.shape[1]
     k, v, part = k_slots[head], v_slots[head], parts[head, span]
