@@ -18,11 +18,11 @@ from typing import Any
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from kvpacket_store.models.rows import vectors as ir8
+from kvpacket_store.models.rows import vectors as vec
 
 __all__ = ["LANES", "accumulate", "dots", "gated", "soften"]
 
-LANES = ir8.LANES
+LANES = vec.LANES
 _UNROLLED = 32  # inputs: a line of 16-bit weights
 
 _LOG2_E = 1.4426950408889634
@@ -39,17 +39,17 @@ def dots(rows: int, outputs: int) -> Any:
 
     def emit(builder: Any, arguments: Sequence[Any], element: str) -> None:
         x, x_stride, w, w_stride, out, out_stride, count, ahead = arguments
-        xs = [ir8.row(builder, x, x_stride, i) for i in range(rows)]
-        outs = [ir8.row(builder, out, out_stride, i) for i in range(rows)]
+        xs = [vec.row(builder, x, x_stride, i) for i in range(rows)]
+        outs = [vec.row(builder, out, out_stride, i) for i in range(rows)]
         ahead = builder.mul(ahead, w_stride)
-        grouped = builder.mul(builder.udiv(count, ir8.I64(outputs)), ir8.I64(outputs))
-        for width, start, end in ((outputs, ir8.I64(0), grouped), (1, grouped, count)):
-            with cgutils.for_range_slice(builder, start, end, ir8.I64(width), ir8.I64) as (n, _):
+        grouped = builder.mul(builder.udiv(count, vec.I64(outputs)), vec.I64(outputs))
+        for width, start, end in ((outputs, vec.I64(0), grouped), (1, grouped, count)):
+            with cgutils.for_range_slice(builder, start, end, vec.I64(width), vec.I64) as (n, _):
                 first = builder.gep(w, [builder.mul(n, w_stride)])
-                ws = [ir8.row(builder, first, w_stride, j) for j in range(width)]
+                ws = [vec.row(builder, first, w_stride, j) for j in range(width)]
                 sums = _dot_chains(builder, xs, ws, (w_stride, ahead), element)
                 for i, place in enumerate(outs):
-                    ir8.store_scalars(builder, sums, i * width, width, builder.gep(place, [n]))
+                    vec.store_scalars(builder, sums, i * width, width, builder.gep(place, [n]))
 
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, x: Any, m: Any, w: Any, span: Any, out: Any, column: Any) -> Any:
@@ -58,14 +58,14 @@ def dots(rows: int, outputs: int) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
-            x_row, x_stride = ir8.at(context, builder, (x, values[0]), values[1])
+            x_row, x_stride = vec.at(context, builder, (x, values[0]), values[1])
             first, end, ahead = cgutils.unpack_tuple(builder, values[3], 3)
-            w_row, w_stride = ir8.at(context, builder, (w, values[2]), first)
-            out_row, out_stride = ir8.at(context, builder, (out, values[4]), values[1])
+            w_row, w_stride = vec.at(context, builder, (w, values[2]), first)
+            out_row, out_stride = vec.at(context, builder, (out, values[4]), values[1])
             arguments = [x_row, x_stride, w_row, w_stride, builder.gep(out_row, [values[5]])]
             arguments += [out_stride, builder.sub(end, first), ahead]
             name = f"kvps_dots_{rows}_{outputs}_{element}"
-            ir8.call(builder, name, arguments, lambda b, a: emit(b, a, element))
+            vec.call(builder, name, arguments, lambda b, a: emit(b, a, element))
             return context.get_dummy_value()
 
         return types.void(x, types.int64, w, _THREE, out, types.int64), codegen
@@ -77,26 +77,26 @@ def _dot_chains(
     builder: Any, xs: Sequence[Any], ws: Sequence[Any], sizes: tuple[Any, Any], element: str
 ) -> Any:
     """Return the products of all pairs of rows, in vectors of 8; ``sizes`` are length, ahead."""
-    chains = [[ir8.zeros(builder) for _ in ws] for _ in xs]
+    chains = [[vec.zeros(builder) for _ in ws] for _ in xs]
     inputs, ahead = sizes
 
     def step(k: Any) -> None:
-        wide = [ir8.load_wide(builder, row, k, element) for row in ws]
+        wide = [vec.load_wide(builder, row, k, element) for row in ws]
         for row, row_chains in zip(xs, chains, strict=True):
-            some_x = ir8.load(builder, row, k)
+            some_x = vec.load(builder, row, k)
             for chain, some_w in zip(row_chains, wide, strict=True):
-                ir8.advance(builder, chain, some_x, some_w)
+                vec.advance(builder, chain, some_x, some_w)
 
-    whole = builder.and_(inputs, ir8.I64(-_UNROLLED))
-    with cgutils.for_range_slice(builder, ir8.I64(0), whole, ir8.I64(_UNROLLED), ir8.I64) as (k, _):
+    whole = builder.and_(inputs, vec.I64(-_UNROLLED))
+    with cgutils.for_range_slice(builder, vec.I64(0), whole, vec.I64(_UNROLLED), vec.I64) as (k, _):
         for row in ws:
             for line in range(0, _UNROLLED, 32 if element == "bf16" else 16):
-                ir8.prefetch(builder, row, builder.add(builder.add(k, ahead), ir8.I64(line)))
+                vec.prefetch(builder, row, builder.add(builder.add(k, ahead), vec.I64(line)))
         for lane in range(0, _UNROLLED, LANES):
-            step(builder.add(k, ir8.I64(lane)))
-    with cgutils.for_range_slice(builder, whole, inputs, ir8.I64(LANES), ir8.I64) as (k, _):
+            step(builder.add(k, vec.I64(lane)))
+    with cgutils.for_range_slice(builder, whole, inputs, vec.I64(LANES), vec.I64) as (k, _):
         step(k)
-    return ir8.lane_sums(builder, [builder.load(c) for row_chains in chains for c in row_chains])
+    return vec.lane_sums(builder, [builder.load(c) for row_chains in chains for c in row_chains])
 
 
 def accumulate(rows: int, vectors: int) -> Any:
@@ -108,22 +108,22 @@ def accumulate(rows: int, vectors: int) -> Any:
 
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         weights, weight_stride, v, v_stride, first, end, out, out_stride = arguments
-        weight_rows = [ir8.row(builder, weights, weight_stride, i) for i in range(rows)]
-        out_rows = [ir8.row(builder, out, out_stride, i) for i in range(rows)]
-        columns = [ir8.I64(LANES * d) for d in range(vectors)]
+        weight_rows = [vec.row(builder, weights, weight_stride, i) for i in range(rows)]
+        out_rows = [vec.row(builder, out, out_stride, i) for i in range(rows)]
+        columns = [vec.I64(LANES * d) for d in range(vectors)]
         chains = [
-            [ir8.variable(builder, ir8.load(builder, row, d)) for d in columns] for row in out_rows
+            [vec.variable(builder, vec.load(builder, row, d)) for d in columns] for row in out_rows
         ]
-        with cgutils.for_range(builder, end, start=first, intp=ir8.I64) as loop:
+        with cgutils.for_range(builder, end, start=first, intp=vec.I64) as loop:
             value = builder.gep(v, [builder.mul(loop.index, v_stride)])
-            values = [ir8.load(builder, value, d) for d in columns]
+            values = [vec.load(builder, value, d) for d in columns]
             for row, row_chains in zip(weight_rows, chains, strict=True):
-                weight = ir8.splat(builder, builder.load(builder.gep(row, [loop.index]), align=4))
+                weight = vec.splat(builder, builder.load(builder.gep(row, [loop.index]), align=4))
                 for chain, some_v in zip(row_chains, values, strict=True):
-                    ir8.advance(builder, chain, weight, some_v)
+                    vec.advance(builder, chain, weight, some_v)
         for row, row_chains in zip(out_rows, chains, strict=True):
             for d, chain in zip(columns, row_chains, strict=True):
-                ir8.store(builder, builder.load(chain), row, d)
+                vec.store(builder, builder.load(chain), row, d)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, weights: Any, m: Any, v: Any, span: Any, out: Any, column: Any) -> Any:
@@ -131,14 +131,14 @@ def accumulate(rows: int, vectors: int) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
-            weight_row, weight_stride = ir8.at(context, builder, (weights, values[0]), values[1])
+            weight_row, weight_stride = vec.at(context, builder, (weights, values[0]), values[1])
             start, first, end = cgutils.unpack_tuple(builder, values[3], 3)
-            v_row, v_stride = ir8.at(context, builder, (v, values[2]), start)
-            out_row, out_stride = ir8.at(context, builder, (out, values[4]), values[1])
+            v_row, v_stride = vec.at(context, builder, (v, values[2]), start)
+            out_row, out_stride = vec.at(context, builder, (out, values[4]), values[1])
             v_row, out_row = (builder.gep(row, [values[5]]) for row in (v_row, out_row))
             arguments = [weight_row, weight_stride, v_row, v_stride, first, end]
             arguments += [out_row, out_stride]
-            ir8.call(builder, f"kvps_accumulate_{rows}_{vectors}", arguments, emit)
+            vec.call(builder, f"kvps_accumulate_{rows}_{vectors}", arguments, emit)
             return context.get_dummy_value()
 
         return types.void(weights, types.int64, v, _THREE, out, types.int64), codegen
@@ -156,29 +156,29 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
     del typing, m, count, scaling
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        row, _ = ir8.at(context, builder, (scores, values[0]), values[1])
+        row, _ = vec.at(context, builder, (scores, values[0]), values[1])
         count, scaling = values[2], values[3]
-        steps = ir8.steps(builder, builder.add(count, ir8.I64(LANES - 1)))
+        steps = vec.steps(builder, builder.add(count, vec.I64(LANES - 1)))
         with cgutils.for_range(
-            builder, builder.mul(steps, ir8.I64(LANES)), start=count, intp=ir8.I64
+            builder, builder.mul(steps, vec.I64(LANES)), start=count, intp=vec.I64
         ) as loop:
-            builder.store(ir8.F32(float("-inf")), builder.gep(row, [loop.index]))
-        largest = ir8.variable(builder, ir8.V8([float("-inf")] * LANES))
-        with cgutils.for_range(builder, steps, intp=ir8.I64) as loop:
-            some = ir8.load(builder, row, builder.mul(loop.index, ir8.I64(LANES)))
-            builder.store(ir8.larger(builder, builder.load(largest), some), largest)
-        peak = ir8.largest_lane(builder, builder.load(largest))
-        total = ir8.zeros(builder)
-        peaks = ir8.splat(builder, peak)
-        scale = ir8.splat(builder, builder.fmul(scaling, ir8.F32(_LOG2_E)))
-        with cgutils.for_range(builder, steps, intp=ir8.I64) as loop:
-            k = builder.mul(loop.index, ir8.I64(LANES))
-            exponent = builder.fmul(builder.fsub(ir8.load(builder, row, k), peaks), scale)
-            weight = ir8.power_of_two(builder, exponent)
-            ir8.store(builder, weight, row, k)
+            builder.store(vec.F32(float("-inf")), builder.gep(row, [loop.index]))
+        largest = vec.variable(builder, vec.V8([float("-inf")] * LANES))
+        with cgutils.for_range(builder, steps, intp=vec.I64) as loop:
+            some = vec.load(builder, row, builder.mul(loop.index, vec.I64(LANES)))
+            builder.store(vec.larger(builder, builder.load(largest), some), largest)
+        peak = vec.largest_lane(builder, builder.load(largest))
+        total = vec.zeros(builder)
+        peaks = vec.splat(builder, peak)
+        scale = vec.splat(builder, builder.fmul(scaling, vec.F32(_LOG2_E)))
+        with cgutils.for_range(builder, steps, intp=vec.I64) as loop:
+            k = builder.mul(loop.index, vec.I64(LANES))
+            exponent = builder.fmul(builder.fsub(vec.load(builder, row, k), peaks), scale)
+            weight = vec.power_of_two(builder, exponent)
+            vec.store(builder, weight, row, k)
             builder.store(builder.fadd(builder.load(total), weight), total)
-        sums = ir8.lane_sums(builder, [builder.load(total)])
-        pair = [builder.fmul(peak, scaling), builder.extract_element(sums[0], ir8.I32(0))]
+        sums = vec.lane_sums(builder, [builder.load(total)])
+        pair = [builder.fmul(peak, scaling), builder.extract_element(sums[0], vec.I32(0))]
         return context.make_tuple(builder, signature.return_type, pair)
 
     returned = types.containers.UniTuple(types.float32, 2)
@@ -193,12 +193,12 @@ def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
         row, column = arguments[2], arguments[3]
-        opened_row, _ = ir8.at(context, builder, (opened, arguments[0]), row)
-        values_row, _ = ir8.at(context, builder, (values, arguments[1]), row)
-        x, y = ir8.load(builder, opened_row, column), ir8.load(builder, values_row, column)
-        falling = ir8.power_of_two(builder, builder.fmul(x, ir8.V8([-_LOG2_E] * LANES)))
-        silu = builder.fdiv(x, builder.fadd(falling, ir8.V8([1.0] * LANES)))
-        ir8.store(builder, builder.fmul(silu, y), opened_row, column)
+        opened_row, _ = vec.at(context, builder, (opened, arguments[0]), row)
+        values_row, _ = vec.at(context, builder, (values, arguments[1]), row)
+        x, y = vec.load(builder, opened_row, column), vec.load(builder, values_row, column)
+        falling = vec.power_of_two(builder, builder.fmul(x, vec.V8([-_LOG2_E] * LANES)))
+        silu = builder.fdiv(x, builder.fadd(falling, vec.V8([1.0] * LANES)))
+        vec.store(builder, builder.fmul(silu, y), opened_row, column)
         return context.get_dummy_value()
 
     return types.void(opened, values, types.int64, types.int64), codegen

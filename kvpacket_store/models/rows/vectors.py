@@ -69,14 +69,17 @@ def at(context: Any, builder: Any, typed: tuple[Any, Any], row: Any) -> tuple[An
 
 
 def row(builder: Any, pointer: Any, stride: Any, i: int) -> Any:
+    """Point to the start of a row, i rows on."""
     return builder.gep(pointer, [builder.mul(stride, I64(i))])
 
 
 def steps(builder: Any, count: Any) -> Any:
+    """Return how many vectors so many numbers are."""
     return builder.lshr(count, I64(3))
 
 
 def load(builder: Any, pointer: Any, k: Any) -> Any:
+    """Load 8 from the k-th number on."""
     address = builder.bitcast(builder.gep(pointer, [k]), V8.as_pointer())
     return builder.load(address, align=4)
 
@@ -91,6 +94,7 @@ def load_wide(builder: Any, pointer: Any, k: Any, element: str) -> Any:
 
 
 def store(builder: Any, vector: Any, pointer: Any, k: Any) -> None:
+    """Store 8 from the k-th number on."""
     address = builder.bitcast(builder.gep(pointer, [k]), V8.as_pointer())
     builder.store(vector, address, align=4)
 
@@ -101,10 +105,12 @@ def variable(builder: Any, start: Any) -> Any:
 
 
 def zeros(builder: Any) -> Any:
+    """Return a `variable`, 8 zeros at first."""
     return variable(builder, V8([0.0] * LANES))
 
 
 def advance(builder: Any, chain: Any, a: Any, b: Any) -> None:
+    """Add ``a * b`` to a `variable`."""
     builder.store(multiply_add(builder, a, b, builder.load(chain)), chain)
 
 
@@ -120,6 +126,7 @@ def builtin(builder: Any, name: str, *vectors: Any) -> Any:
 
 
 def splat(builder: Any, scalar: Any) -> Any:
+    """Return 8 lanes of one number."""
     first = builder.insert_element(V8(ir.Undefined), scalar, I32(0))
     return pick(builder, first, first, [0] * LANES)
 
@@ -153,10 +160,12 @@ def folded(builder: Any, a: Any, b: Any, lanes: Sequence[int], step: int) -> Any
 
 
 def larger(builder: Any, a: Any, b: Any) -> Any:
+    """Return the larger of each lane."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 def largest_lane(builder: Any, vector: Any) -> Any:
+    """Return the largest lane of a vector."""
     for step in (4, 2, 1):
         moved = pick(builder, vector, vector, [(i + step) % LANES for i in range(LANES)])
         vector = larger(builder, vector, moved)
@@ -185,6 +194,7 @@ def store_scalars(builder: Any, sums: Any, first: int, count: int, pointer: Any)
 
 
 def prefetch(builder: Any, pointer: Any, k: Any) -> None:
+    """Ask for the line that the k-th number is on; no address is wrong."""
     byte = ir.IntType(8).as_pointer()
     signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
