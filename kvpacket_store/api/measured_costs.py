@@ -57,10 +57,8 @@ class MeasuredCosts(Report):
 
     def __post_init__(self) -> None:
         parts = (self.weights_ms, self.slot_ms, self.row_ms, self.row_slot_ms)
-        if not all(isinstance(part, float) and math.isfinite(part) for part in parts):
-            raise ValueError("costs are finite numbers")
-        if min(parts) < 0 or not self.weights_ms:
-            raise ValueError("costs are 0 or more, and weights are not free")
+        if not all(map(math.isfinite, parts)) or min(parts) < 0 or not self.weights_ms:
+            raise ValueError("costs are finite and not negative, and weights are not free")
 
     def step_ms(self, slots: int, rows: int = 1) -> float:
         """Return what a forward of so many rows over so many slots takes."""

@@ -50,8 +50,8 @@ def _parts(result: dict[str, Any]) -> Iterator[str]:
     compared = sum(row["tokens_compared"] for row in rows)
     equal = "all" if all(row["identical"] for row in rows) else "not all"
     yield (
-        f"<p>{escape(str(machine['cpu']))}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"{machine['memory_gib']} GiB. Store of level {result['codec']} in {result['layers']} "
+        f"<p>{escape(str(machine['cpu']))}, {machine['cores']} cores, {machine['threads']} "
+        f"threads, {machine['memory_gib']} GiB. Store of level {result['codec']} in {result['layers']} "
         f"layer{'s' if result['layers'] > 1 else ''}. Answers of {plan['new_tokens']} tokens; all "
         f"ways to decode took turns, {plan['runs']} times; medians. What comes before a first "
         f"token is left out. Of {compared:,} tokens compared, {equal} were those of one token a "
