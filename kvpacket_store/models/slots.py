@@ -132,8 +132,10 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def free(self) -> None:
         """Give the memory back; the cache is of no use afterwards."""
-        for slots in (self.k_slots, self.v_slots):
-            slots.untyped_storage().resize_(0)
+        self.k_slots, self.v_slots = self.k_slots[:, :, :0].clone(), self.v_slots[:, :, :0].clone()
+        for index, layer in enumerate(self.layers):
+            layer.keys = self.k_slots[index : index + 1]
+            layer.values = self.v_slots[index : index + 1]
 
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return one layer's K and V, ``[H, N, D]`` each, filled or not; rows are written there."""

@@ -5,6 +5,7 @@ Rows of the question and of the answer stay: they are few, and nothing else has 
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -49,19 +50,28 @@ class SwapCache(SlotCache):
         *,
         kept_from: int,
     ) -> None:
-        super().__init__(shape, dtype, device)
+        super().__init__((*shape[:2], 0, shape[3]), dtype, device)
+        self._shape = shape
         self._kept_from = kept_from
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
         self._here = [threading.Event() for _ in range(shape[0])]
         self._failed = False
-        self._bytes = self.k_slots.untyped_storage().nbytes()
         self.layers = [_SwapLayer(self, i) for i in range(shape[0])]
-        self._release()
 
     @property
     def is_allocated(self) -> bool:
         """Whether the slots have memory, filled or not."""
-        return self.k_slots.untyped_storage().nbytes() > 0
+        return int(self.k_slots.shape[2]) > 0
+
+    @property
+    def num_slots(self) -> int:
+        """Slots, in memory or not."""
+        return self._shape[2]
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of all slots, in memory or not."""
+        return 2 * math.prod(self._shape) * self.k_slots.itemsize
 
     @property
     def resident_bytes(self) -> int:
@@ -71,8 +81,7 @@ class SwapCache(SlotCache):
 
     def allocate(self) -> None:
         """Give the slots memory; what was kept is put back, the rest is for the caller to fill."""
-        for slots in (self.k_slots, self.v_slots):
-            slots.untyped_storage().resize_(self._bytes)
+        self._point_to(self._shape)
         if self._kept is not None:
             self.write_rows(self._kept_from, *self._kept)
             self._kept = None
@@ -83,7 +92,7 @@ class SwapCache(SlotCache):
         self._kept = (k.clone(), v.clone())
         for event in self._here:
             event.clear()
-        self._release()
+        self._point_to((*self._shape[:2], 0, self._shape[3]))
 
     def layer_is_here(self, layer: int) -> None:
         """Declare a layer filled."""
@@ -127,9 +136,13 @@ class SwapCache(SlotCache):
         own = slice(start - self._kept_from, end - self._kept_from)
         return k[:, :, own], v[:, :, own]
 
-    def _release(self) -> None:
-        for slots in (self.k_slots, self.v_slots):
-            slots.untyped_storage().resize_(0)
+    def _point_to(self, shape: tuple[int, int, int, int]) -> None:
+        """Take new slots; whoever looks into the old ones keeps these alive."""
+        self.k_slots = torch.empty(shape, dtype=self.k_slots.dtype, device=self.k_slots.device)
+        self.v_slots = torch.empty_like(self.k_slots)
+        for index, layer in enumerate(self.layers):
+            layer.keys = self.k_slots[index : index + 1]
+            layer.values = self.v_slots[index : index + 1]
 
 
 class _SwapLayer(SlotLayer):
@@ -139,6 +152,10 @@ class _SwapLayer(SlotLayer):
         super().__init__(cache.k_slots[index : index + 1], cache.v_slots[index : index + 1])
         self._cache = cache
         self._index = index
+
+    def get_max_length(self) -> int:
+        """Return the number of slots, in memory or not."""
+        return self._cache.num_slots
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
