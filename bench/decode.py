@@ -15,42 +15,17 @@ from typing import Any
 
 import torch
 from _report import report
-from transformers import DynamicCache
 
 from kvpacket_store.api import Engine, Store
-from kvpacket_store.benchmarks.baseline import Baseline, load_baseline
+from kvpacket_store.benchmarks.baseline import load_baseline
+from kvpacket_store.benchmarks.decode_peer import fastest_peer, peer_ms_a_token
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.benchmarks.paragraphs import example_documents
 from kvpacket_store.benchmarks.ttft import documents_of
 from kvpacket_store.models import SlotCache
 
 QUESTION = "What are the documents about?"
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-
-
-def theirs(baseline: Baseline, ids: torch.Tensor, cache: SlotCache, new_tokens: int) -> float:
-    """Milliseconds a token of ``generate``."""
-
-    def run(count: int) -> float:
-        copied = DynamicCache()
-        filled = ids.shape[1] - 1
-        for layer in range(len(cache.layers)):
-            k, v = cache.k_slots[layer, :, :filled], cache.v_slots[layer, :, :filled]
-            dtype = DTYPES[baseline.dtype]
-            copied.update(k[None].to(dtype, copy=True), v[None].to(dtype, copy=True), layer)
-        started = time.perf_counter()
-        with torch.inference_mode():
-            baseline.model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                cache=copied,
-                max_new_tokens=count,
-                min_new_tokens=count,
-                do_sample=False,
-            )
-        return 1e3 * (time.perf_counter() - started)
-
-    return (run(new_tokens + 1) - run(1)) / new_tokens
+DTYPES = ("bf16", "fp32")
 
 
 def ours(store: Store, ids: torch.Tensor, cache: SlotCache, new_tokens: int) -> float:
@@ -82,9 +57,9 @@ def measure(model: str, contexts: list[int], new_tokens: int, runs: int) -> dict
             chosen = documents_of(store, documents, tokens)
             cache, ids = engine.assemble(QUESTION, documents=chosen)
             store.model.forward(tuple(ids[0, cache.length : -1].tolist()), cache)
-            best = min(baselines, key=lambda b: theirs(b, ids, cache, 2))
+            best = fastest_peer(baselines, ids, cache)
             pairs = [
-                (ours(store, ids, cache, new_tokens), theirs(best, ids, cache, new_tokens))
+                (ours(store, ids, cache, new_tokens), peer_ms_a_token(best, ids, cache, new_tokens))
                 for _ in range(runs)
             ]
             ratios = [t / o for o, t in pairs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvpacket_store.api.measured_costs import read_costs
 from kvpacket_store.generate import Costs
 from kvpacket_store.models import Model
 
@@ -15,12 +16,16 @@ _ROW = 0.3
 def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:
     """Return the costs of drafting on so many slots of a prompt.
 
+    They are those that ``kvps bench calibrate`` measured here, else in proportion to bytes.
+
     Examples
     --------
     Drafting on a quarter of a prompt that is as large as the weights::
 
         costs_of(model, 4000, 1000)  # → draft 0.63
     """
+    if (measured := read_costs(model)) is not None:
+        return measured.costs(prompt_slots, draft_slots)
     weights = sum(p.numel() for p in model.hf.parameters()) * model.stored_itemsize
     slot = 2 * model.layout.num_layers * model.layout.num_kv_heads * model.layout.head_dim
     slot_bytes = slot * model.dtype.itemsize

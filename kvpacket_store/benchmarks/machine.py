@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+
+from kvpacket_store.api.processor import processor_name
 
 __all__ = ["machine"]
 
@@ -16,7 +17,7 @@ __all__ = ["machine"]
 def machine() -> dict[str, Any]:
     """Return what a reader needs to place a figure."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -26,12 +27,3 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

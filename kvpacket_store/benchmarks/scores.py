@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 
-__all__ = ["answer_nll", "exact_match", "f1_score", "mean_kl"]
+__all__ = ["answer_nll", "exact_match", "f1_score", "mean_kl", "repetition"]
 
 
 def mean_kl(teacher: torch.Tensor, student: torch.Tensor) -> float:
@@ -65,3 +66,18 @@ def exact_match(answer: str, golds: list[str]) -> float:
     1.0
     """
     return float(any(_normalised(answer) == _normalised(gold) for gold in golds))
+
+
+def repetition(token_ids: Sequence[int], length: int = 4) -> float:
+    """Return the share of runs of ``length`` tokens that occurred earlier in the same text.
+
+    Drafts on looping text are accepted whatever they are made on, so a figure without this says
+    little.
+
+    Examples
+    --------
+    >>> repetition([1, 2, 3, 4, 5]), repetition([7] * 11)
+    (0.0, 0.875)
+    """
+    runs = [tuple(token_ids[i : i + length]) for i in range(len(token_ids) - length + 1)]
+    return 1 - len(set(runs)) / len(runs) if runs else 0.0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kvpacket_store.cli.bench_decode import calibrate, decode
+from kvpacket_store.cli.bench_report import keep, report
 from kvpacket_store.cli.codec_page import codec_page, row_name
-from kvpacket_store.cli.output import JSON_OPTION, err, out, print_json, table
+from kvpacket_store.cli.output import JSON_OPTION, err, out, table
 from kvpacket_store.cli.page import cell, write_text
 from kvpacket_store.cli.progress import progress_bar
 from kvpacket_store.errors import UsageError
@@ -18,6 +19,8 @@ from kvpacket_store.errors import UsageError
 __all__ = ["app"]
 
 app = typer.Typer(help="Measure on this machine, with peers in the same run.")
+app.command("decode")(decode)
+app.command("calibrate")(calibrate)
 
 ModelOption = Annotated[str, typer.Option(help="Preset, model folder or hub name.")]
 _CODEC_COLUMNS = ("bits_per_scalar", "encode_mb_s", "decode_mb_s")
@@ -33,7 +36,7 @@ def ttft(
     """Time to first token from packets on disk, beside a full prefill of the same prompt."""
     from kvpacket_store.benchmarks.ttft import measure_ttft
 
-    _report(measure_ttft(model, runs=runs), out_file, as_json)
+    report(measure_ttft(model, runs=runs), out_file, as_json)
 
 
 @app.command("quality")
@@ -48,7 +51,7 @@ def quality(
     """Answers from packets beside full recompute, naive reuse and no documents."""
     from kvpacket_store.benchmarks.quality import measure_quality
 
-    _report(measure_quality(model, data=data, limit=limit, adapter=adapter), out_file, as_json)
+    report(measure_quality(model, data=data, limit=limit, adapter=adapter), out_file, as_json)
 
 
 @app.command("codec")
@@ -97,25 +100,8 @@ def codec(
         )
     if html is not None:
         write_text(html, codec_page(result))
-    if not _keep(result, out_file, as_json):
+    if not keep(result, out_file, as_json):
         _tell_codec(result["rows"])
-
-
-def _report(result: dict[str, Any], out_file: Path | None, as_json: bool) -> None:
-    if _keep(result, out_file, as_json):
-        return
-    rows = result["rows"]
-    plain = [key for key, value in rows[0].items() if not isinstance(value, dict)]
-    out.print(table("", plain, [[row[key] for key in plain] for row in rows]))
-
-
-def _keep(result: dict[str, Any], out_file: Path | None, as_json: bool) -> bool:
-    """Write the JSON where it is asked for; say whether that was to stdout."""
-    if out_file is not None:
-        write_text(out_file, json.dumps(result, indent=1) + "\n")
-    if as_json:
-        print_json(result)
-    return as_json
 
 
 def _tell_codec(rows: list[dict[str, Any]]) -> None:

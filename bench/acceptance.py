@@ -1,0 +1,263 @@
+"""Accepted length against draft bits a scalar, K and V apart; and: are all tokens the same?
+
+Drafts of 32 tokens on bases of every pair of steps, on prompts with dropped tokens, and on
+quantised ones. A prompt is the five paragraphs of an article and a question. Text that loops is
+accepted whatever drafts are made on, so it is left out of the curve, and counted; its tokens are
+compared all the same. Each row is written as soon as it is there; the same call goes on where one
+was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _acceptance_plot import draw
+from _report import RESULTS, report
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kvpacket_store.api import Answer, Engine, Store
+from kvpacket_store.api.recode import recode
+from kvpacket_store.benchmarks.machine import machine
+from kvpacket_store.benchmarks.paragraphs import QuestionItem, example_questions
+from kvpacket_store.benchmarks.scores import repetition
+from kvpacket_store.codec import BASE_STEPS
+
+INSTRUCTION = "Write a detailed answer with the facts from the documents."
+DROPPERS = ("snapkv", "tova", "h2o", "expected", "keydiff", "knorm", "streaming", "random")
+SHARES = ("0.5", "0.25", "0.125")
+QUANTISERS = ("fp8", "int8", "int4", "kivi:4", "kivi:2", "kvquant:4", "kvquant:2")
+MIXED = ("base*snapkv:0.25", "snapkv:0.25*int8", "base*int4", "lookup", "lookup+snapkv:0.25")
+LOOPS = 0.3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is drafted on. Without steps, the base is that of the store's default."""
+
+    compressor: str
+    kind: str
+    steps: tuple[str, str] = ("sigma/4", "sigma/4")
+
+    @property
+    def name(self) -> str:
+        """As a row is called."""
+        return f"base {self.steps[0]}, {self.steps[1]}" if self.kind == "base" else self.compressor
+
+
+@dataclass
+class Sums:
+    """What drafts gave at one temperature."""
+
+    accepted: int = 0
+    rounds: int = 0
+    looping: int = 0
+    answers: int = 0
+    identical: bool = True
+    tokens_compared: int = 0
+    tokens_identical: int = 0
+    bits: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+
+    def take(self, answer: Answer, full: Answer) -> None:
+        """Count an answer in."""
+        pairs = itertools.zip_longest(answer.token_ids, full.token_ids)
+        self.tokens_identical += sum(mine == theirs for mine, theirs in pairs)
+        self.tokens_compared += len(full.token_ids)
+        self.identical &= answer.token_ids == full.token_ids
+        self.answers += 1
+        if repetition(full.token_ids) > LOOPS:
+            self.looping += 1
+            return
+        self.accepted += answer.usage.accepted_draft_tokens
+        self.rounds += answer.decode.rounds
+        if answer.decode.draft_tokens_kept_share is not None:
+            self.shares.append(answer.decode.draft_tokens_kept_share)
+        if answer.decode.draft_bits_per_scalar is not None:
+            self.bits.append(answer.decode.draft_bits_per_scalar)
+
+    def row(self) -> dict[str, Any]:
+        """Return it for the table."""
+        return {
+            "mean_accepted": self.accepted / self.rounds if self.rounds else None,
+            "rounds": self.rounds,
+            "draft_bits_per_scalar": _mean(self.bits),
+            "draft_tokens_kept_share": _mean(self.shares),
+            "answers": self.answers,
+            "looping": self.looping,
+            "identical": self.identical,
+            "tokens_identical": self.tokens_identical,
+            "tokens_compared": self.tokens_compared,
+        }
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def settings() -> Iterator[Setting]:
+    """Yield what is drafted on; pairs of steps one after the other, since each recodes the store.
+
+    The default steps come last: what follows uses them.
+    """
+    pairs = list(itertools.product(BASE_STEPS, repeat=2))
+    default = Setting.steps
+    for steps in sorted(pairs, key=lambda pair: pair == default):
+        yield Setting("base", "base", steps)
+    for scorer, share in itertools.product(DROPPERS, SHARES):
+        yield Setting(f"{scorer}:{share}", "tokens")
+    for name in QUANTISERS:
+        yield Setting(name, "bits")
+    for name in MIXED:
+        yield Setting(name, "mixed")
+
+
+class Measurement:
+    """One model, one store, some prompts."""
+
+    def __init__(self, store: Store, prompts: list[QuestionItem], a: argparse.Namespace) -> None:
+        self.store = store
+        self.engine = Engine(store)
+        self.prompts = prompts
+        self.a = a
+        self._full: dict[tuple[int, float], Answer] = {}
+
+    def full(self, index: int, temperature: float) -> Answer:
+        """Return the answer of one-token decoding; it is made once."""
+        key = (index, temperature)
+        if key not in self._full:
+            self._full[key] = self._ask(index, temperature, decode="full")
+        return self._full[key]
+
+    def rows(self, setting: Setting) -> Iterator[dict[str, Any]]:
+        """Yield a row a temperature."""
+        if setting.steps != self.store.meta.base_step[0]:
+            recode(self.store, "linear", 2, base_step=setting.steps)
+        for temperature in self.a.temperatures:
+            sums, read = Sums(), []
+            for index in range(len(self.prompts)):
+                before = self.store.packets.bytes_read.base
+                answer = self._ask(
+                    index,
+                    temperature,
+                    decode="verified",
+                    compressor=setting.compressor,
+                    draft_tokens=self.a.draft_tokens,
+                )
+                read.append(self.store.packets.bytes_read.base - before)
+                sums.take(answer, self.full(index, temperature))
+            k, v, both = self._read_bits(sum(read)) if setting.kind == "base" else (None,) * 3
+            row = {"compressor": setting.name, "kind": setting.kind, "temperature": temperature}
+            bits = {"read_bits_per_scalar": both, "k_bits_per_scalar": k, "v_bits_per_scalar": v}
+            yield row | bits | sums.row()
+
+    def _ask(self, index: int, temperature: float, **options: Any) -> Answer:
+        item = self.prompts[index]
+        return self.engine.generate(
+            f"{INSTRUCTION} {item.question}",
+            documents=[document.id for document in item.documents],
+            max_new_tokens=self.a.new_tokens,
+            temperature=temperature,
+            seed=index,
+            ignore_eos=True,
+            **options,
+        )
+
+    def _read_bits(self, base_bytes: int) -> tuple[float, float, float]:
+        """Return bits a scalar of the base: of K, of V (as stored), of both (as read)."""
+        layers = self.store.stats().layers
+        k = sum(layer["k_base"] for layer in layers) / len(layers)
+        v = sum(layer["v_base"] for layer in layers) / len(layers)
+        packets = [
+            self.store.packets.get_manifest("default", packet["packet_key"])
+            for item in self.prompts
+            for document in item.documents
+            for packet in self.store.show(document.id)["packets"]
+        ]
+        itemsize = self.store.kv_dtype.itemsize_bytes
+        scalars = sum(manifest.raw_bytes for manifest in packets) / itemsize
+        return k, v, 8 * base_bytes / scalars
+
+
+def prompts_of(count: int) -> list[QuestionItem]:
+    """Return one question of each article, then a second one."""
+    by_article: dict[str, list[QuestionItem]] = {}
+    for item in example_questions():
+        by_article.setdefault(item.documents[0].id, []).append(item)
+    turns = itertools.zip_longest(*by_article.values())
+    return [item for turn in turns for item in turn if item is not None][:count]
+
+
+def measure(a: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """Measure what is not in the file yet; write the file after each setting."""
+    prompts = prompts_of(a.prompts)
+    plan = {key: value for key, value in vars(a).items() if key not in ("only", "again")}
+    result = _begun(path, plan) if not a.again else None
+    result = result or {"machine": machine(), "plan": plan, "rows": []}
+    done = {row["compressor"] for row in result["rows"]}
+    todo = [one for one in settings() if one.name not in done and a.only in one.name]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Store.create(Path(scratch) / "bench.kvps", model=a.model, codec="linear") as store,
+        Progress(*columns, TimeRemainingColumn()) as bar,
+    ):
+        store.ingest({d.id: d for item in prompts for d in item.documents}.values())
+        measurement = Measurement(store, prompts, a)
+        task = bar.add_task("drafts", total=len(todo))
+        for setting in todo:
+            bar.update(task, description=setting.name)
+            result["rows"] += list(measurement.rows(setting))
+            result["total"] = totals(result["rows"])
+            path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+            bar.advance(task)
+    return result
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many tokens of how many are those of one-token decoding."""
+    found = {key: sum(row[key] for row in rows) for key in ("tokens_identical", "tokens_compared")}
+    return {**found, "identical": all(row["identical"] for row in rows)}
+
+
+def _begun(path: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what an earlier call of the same plan left."""
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found if found["plan"] == plan else None
+
+
+def main() -> None:
+    """Measure, draw, and show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--new-tokens", type=int, default=96)
+    parser.add_argument("--draft-tokens", type=int, default=32)
+    parser.add_argument("--temperatures", type=float, nargs="*", default=[0.0, 0.8])
+    parser.add_argument("--only", default="", help="settings with this in their name")
+    parser.add_argument("--again", action="store_true", help="measure what is there already, too")
+    a = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    try:
+        measure(a, RESULTS / "acceptance.json")
+    except KeyboardInterrupt:
+        print("interrupted; the same call goes on from here")
+    path = RESULTS / "acceptance.json"
+    if path.is_file():
+        result = json.loads(path.read_text())
+        report("acceptance", result)
+        (RESULTS / "acceptance.svg").write_text(draw(result))
+        total = result["total"]
+        print(f"{total['tokens_identical']:,} of {total['tokens_compared']:,} tokens identical")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What steps cost on this machine, as ``kvps bench calibrate`` measured it: a file a model."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from kvpacket_store.api.processor import processor_name
+from kvpacket_store.generate import Costs
+from kvpacket_store.models import cache_dir
+from kvpacket_store.types import Report
+
+if TYPE_CHECKING:
+    from kvpacket_store.models import Model
+
+__all__ = ["MeasuredCosts", "costs_path", "read_costs", "write_costs"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts(Report):
+    """Parts of a forward's time, ms.
+
+    Parameters
+    ----------
+    weights_ms : float
+        Whatever the context: weights are read, and one row goes through them.
+    slot_ms : float
+        A slot that the row attends to.
+    row_ms : float
+        A further row through the weights.
+    row_slot_ms : float
+        A further row and a slot.
+
+    Examples
+    --------
+    >>> measured = MeasuredCosts(20.0, 0.005, 2.0, 0.001)
+    >>> measured.step_ms(4000), measured.step_ms(1000, rows=2)
+    (40.0, 28.0)
+    >>> measured.costs(4000, 1000)
+    Costs(draft=0.625, verify=1.0, row=0.15)
+    """
+
+    weights_ms: float
+    slot_ms: float
+    row_ms: float
+    row_slot_ms: float
+
+    def __post_init__(self) -> None:
+        parts = (self.weights_ms, self.slot_ms, self.row_ms, self.row_slot_ms)
+        if not all(map(math.isfinite, parts)) or min(parts) < 0 or not self.weights_ms:
+            raise ValueError("costs are finite and not negative, and weights are not free")
+
+    def step_ms(self, slots: int, rows: int = 1) -> float:
+        """Return what a forward of so many rows over so many slots takes."""
+        further = (rows - 1) * (self.row_ms + self.row_slot_ms * slots)
+        return self.weights_ms + self.slot_ms * slots + further
+
+    def costs(self, prompt_slots: int, draft_slots: int) -> Costs:
+        """Return the same in plain steps over a prompt."""
+        plain = self.step_ms(prompt_slots)
+        row = self.step_ms(prompt_slots, rows=2) - plain
+        return Costs(draft=self.step_ms(draft_slots) / plain, verify=1.0, row=row / plain)
+
+
+def costs_path(model: Model) -> Path:
+    """Return where the costs of a model on this machine, with as many threads, are kept."""
+    place = (processor_name(), os.cpu_count(), torch.get_num_threads(), str(model.device))
+    identity = json.dumps([model.fingerprint.weights, *place])
+    return cache_dir() / "costs" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+
+
+def read_costs(model: Model) -> MeasuredCosts | None:
+    """Return what was measured; None where nothing was, or where the file cannot be read."""
+    return _read(costs_path(model))
+
+
+def write_costs(model: Model, measured: MeasuredCosts) -> Path:
+    """Keep what was measured; return where.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written to.
+    """
+    path = costs_path(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(json.dumps({"version": _VERSION, **measured.to_dict()}) + "\n")
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    _read.cache_clear()
+    return path
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path) -> MeasuredCosts | None:
+    try:
+        found = json.loads(path.read_text())
+        if found.pop("version") != _VERSION:
+            return None
+        return MeasuredCosts(**found)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
