@@ -1,4 +1,4 @@
-"""Accepted length against draft bits a scalar, K and V apart; and: are all tokens the same?
+"""Accepted length against draft bits a scalar, K and V apart, and whether all tokens are the same.
 
 Drafts of 32 tokens on bases of every pair of steps, on prompts with dropped tokens, and on
 quantised ones. A prompt is the five paragraphs of an article and a question. Text that loops is

@@ -1,4 +1,4 @@
-"""Rows of several requests in one forward: near the model's own, and the same bits in any company."""
+"""Rows of several requests in one forward: near the model's own, the same bits in any company."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ PROMPT = tuple(i % 250 for i in range(3, 60))
 TOKENS = tuple((7 * i) % 250 for i in range(16))
 
 
-def prompted(model, length=len(PROMPT), room=40):
+def prompted(model, length=57, room=40):
     cache = model.new_cache(length + room)
     model.forward(PROMPT[:length], cache)
     return cache
@@ -122,7 +122,7 @@ def test_cancelling_stops_between_layers(model):
 SHAPES = [(1, 1), (3, 511), (2, 512), (5, 513), (4, 1500)]
 
 
-@pytest.mark.parametrize(("rows", "first"), SHAPES, ids=lambda n: str(n))
+@pytest.mark.parametrize(("rows", "first"), SHAPES, ids=str)
 def test_attention_is_that_of_the_reference(rows, first):
     rng = np.random.default_rng(rows)
     q = rng.standard_normal((rows, 6, 16), np.float32) * 3
