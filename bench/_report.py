@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ def report(name: str, result: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     rows = result["rows"]
-    columns = [key for key, value in rows[0].items() if not isinstance(value, dict)]
-    table = Table(title=name, box=None)
+    show(name, [key for key, value in rows[0].items() if not isinstance(value, dict)], rows)
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    """Print some columns of rows."""
+    table = Table(title=title, box=None)
     for column in columns:
         table.add_column(column, justify="right")
     for row in rows:

@@ -28,9 +28,7 @@ def tiny(new_store, model, monkeypatch):
     store = new_store(kv_dtype="bf16")
     store.ingest([DOCUMENT])
     at = "kvpacket_store.benchmarks."
-    monkeypatch.setattr(
-        at + "decode.store_of_examples", lambda name: contextlib.nullcontext(store)
-    )
+    monkeypatch.setattr(at + "decode.store_of_examples", lambda name: contextlib.nullcontext(store))
     monkeypatch.setattr(at + "paragraphs.example_documents", lambda: [DOCUMENT])
     monkeypatch.setattr(at + "baseline.load_baseline", lambda *names: None)
     monkeypatch.setattr(
