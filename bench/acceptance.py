@@ -1,10 +1,11 @@
-"""Accepted length against draft bits a scalar, K and V apart; and: are all tokens the same?
+"""Accepted length against draft bits a scalar, K and V apart; and whether all tokens are the same.
 
 Drafts of 32 tokens on bases of every pair of steps, on prompts with dropped tokens, and on
 quantised ones. A prompt is the five paragraphs of an article and a question. Text that loops is
 accepted whatever drafts are made on, so it is left out of the curve, and counted; its tokens are
-compared all the same. An answer's last round is cut by the answer's end, and counts. Each row is written as soon as it is there; the same call goes on where one
-was interrupted.
+compared all the same. An answer's last round is cut by the answer's end, and counts.
+
+Each row is written as soon as it is there; the same call goes on where one was interrupted.
 """
 
 from __future__ import annotations
@@ -238,18 +239,18 @@ def _begun(path: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
     return found if found["plan"] == plan else None
 
 
-COLUMNS = (
-    "compressor",
-    "temperature",
-    "mean_accepted",
-    "read_bits_per_scalar",
-    "k_bits_per_scalar",
-    "v_bits_per_scalar",
-    "draft_bits_per_scalar",
-    "draft_tokens_kept_share",
-    "looping",
-    "identical",
-)
+COLUMNS = {
+    "compressor": "drafts on",
+    "temperature": "T",
+    "mean_accepted": "accepted",
+    "read_bits_per_scalar": "read",
+    "k_bits_per_scalar": "K",
+    "v_bits_per_scalar": "V",
+    "draft_bits_per_scalar": "held",
+    "draft_tokens_kept_share": "kept",
+    "looping": "loops",
+    "identical": "same",
+}
 
 
 def main() -> None:
