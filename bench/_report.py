@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ def report(name: str, result: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     rows = result["rows"]
-    columns = [key for key, value in rows[0].items() if not isinstance(value, dict)]
-    table = Table(title=name, box=None)
-    for column in columns:
-        table.add_column(column, justify="right")
+    show(name, {key: key for key, value in rows[0].items() if not isinstance(value, dict)}, rows)
+
+
+def show(title: str, columns: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> None:
+    """Print some fields of rows, each under its heading."""
+    table = Table(title=title, box=None)
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     Console().print(table)

@@ -207,9 +207,65 @@ def _levels(data: dict[str, Any]) -> str:
     )
 
 
+def _verified(data: dict[str, Any]) -> str:
+    lines = []
+    for row in data["rows"]:
+        hf = row["hf_tokens_per_s"]
+        cells = (
+            f"{row['context_tokens']:,} × {row['batch']}",
+            f"T = {row['temperature']:g}" if row["temperature"] else "greedy",
+            f"`{row['compressor']}`",
+            "" if row["mean_accepted"] is None else f"{row['mean_accepted']:.1f}",
+            f"{row['tokens_per_s']:.1f}",
+            f"{row['full_tokens_per_s']:.1f}",
+            "" if hf is None else f"{hf:.1f}",
+            f"**{row['ratio']:.2f} ×** ({_range(row['spread'], 2)})",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    plan, compared = data["plan"], sum(row["tokens_compared"] for row in data["rows"])
+    differ = sum(not row["identical"] for row in data["rows"])
+    same = "all are the same" if not differ else f"{differ} rows differ"
+    return (
+        f"\nDrafts and verification beside one token a step (`bench/verified.py`), tokens a second "
+        f"after the first token,\nanswers of {plan['new_tokens']} tokens; of {compared:,} tokens "
+        f"compared {same}:\n\n"
+        "| context × requests | choice | drafts on | accepted a round | tokens/s | one by one | "
+        "Hugging Face | ratio |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _acceptance(data: dict[str, Any]) -> str:
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in data["rows"]:
+        if row["kind"] == "base":
+            by_name.setdefault(row["compressor"].replace("sigma", "σ"), []).append(row)
+    lines = []
+    for name, found in by_name.items():
+        bits = (
+            statistics.mean(row[f"{of}_bits_per_scalar"] for row in found)
+            for of in ("k", "v", "read")
+        )
+        accepted = " / ".join(
+            "" if row["mean_accepted"] is None else f"{row['mean_accepted']:.1f}" for row in found
+        )
+        lines.append(f"| {name} | {' | '.join(f'{b:.2f}' for b in bits)} | {accepted} |")
+    total, plan = data["total"], data["plan"]
+    chosen = " / ".join(f"T = {t:g}" if t else "greedy" for t in plan["temperatures"])
+    return (
+        f"\nDraft tokens accepted of {plan['draft_tokens']}, by the base's bits "
+        "(`bench/acceptance.py`; more in\n`bench/results/acceptance.svg`); over all compressors "
+        f"{total['tokens_identical']:,} of {total['tokens_compared']:,} tokens are those of\n"
+        "one-token decoding:\n\n"
+        f"| step of K, of V | bits of K | bits of V | bits read | accepted, {chosen} |\n"
+        "|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
+
+
 SECTIONS = {
     "codec": _codec,
     "levels": _levels,
+    "verified": _verified,
+    "acceptance": _acceptance,
     "quality": _quality,
     "memory_tier": _memory_tier,
 }

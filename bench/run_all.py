@@ -14,6 +14,8 @@ SCRIPTS = (
     "levels",
     "ttft",
     "decode",
+    "verified",
+    "acceptance",
     "answer",
     "ingest",
     "quality",
