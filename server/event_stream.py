@@ -24,6 +24,7 @@ __all__ = ["PieceStream"]
 class PieceStream(Response):
     """Sends ``data: {"text": …}`` a piece, and the whole answer as the last ``data:``.
 
+    Text that a draft proposes is an ``event: provisional``; final pieces say it again, or not.
     What goes wrong before the first piece is raised and has a status of its own; later it is an
     ``event: error`` with the problem. Unlike the framework's streaming responses, this one listens
     for the end of the connection from before the work starts, so it stops it between pieces too.
@@ -70,7 +71,8 @@ async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:
 
 
 def _events(piece: Piece) -> bytes:
-    text = _event({"text": piece.text}) if piece.text else b""
+    name = "provisional" if piece.provisional else None
+    text = _event({"text": piece.text}, name) if piece.text else b""
     return text if piece.answer is None else text + _event(piece.answer.to_dict())
 
 

@@ -39,6 +39,10 @@ async def ready(services: ServicesOfRequest) -> Response:
 
 
 @router.get("/version")
-async def version() -> dict[str, Any]:
-    """Say which release this is."""
-    return {"name": "kvpacket-store", "version": kvpacket_store.__version__}
+async def version(services: ServicesOfRequest) -> dict[str, Any]:
+    """Say which release this is, and how exact verifying is on this machine once that is known."""
+    return {
+        "name": "kvpacket-store",
+        "version": kvpacket_store.__version__,
+        "exactness": services.exactness and services.exactness.to_dict(),
+    }

@@ -17,6 +17,7 @@ _MOST_DOCUMENTS = 4096
 _MOST_TOP_K = 1000
 _MOST_STOPS = 16
 _MOST_STOP_CHARS = 1000
+_MOST_NAME_CHARS = 200
 
 
 def _unicode(text: str) -> str:
@@ -74,7 +75,10 @@ class IngestRequest(_Body):
 
 
 class GenerateRequest(_Body):
-    """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best."""
+    """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best.
+
+    ``provisional`` adds what drafts propose to a stream; an answer in one piece has nothing of it.
+    """
 
     query: Text
     documents: Annotated[list[Text], Field(max_length=_MOST_DOCUMENTS)] | None = None
@@ -90,12 +94,16 @@ class GenerateRequest(_Body):
         list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(_listed, str | list[str])
     ] = []
     stream: bool = False
+    provisional: bool = False
     consistency: Literal["packet", "recompute"] = "packet"
     decode: Literal["auto", "verified", "full"] = "auto"
     exactness: Literal["bit", "guarded"] = "guarded"
+    compressor: Annotated[Text, Field(max_length=_MOST_NAME_CHARS)] | None = None
+    draft_tokens: Annotated[int, Field(ge=1)] | None = None
     ignore_eos: bool = False
     namespace: Text = DEFAULT_NAMESPACE
 
     def arguments(self) -> dict[str, Any]:
         """Return what ``Engine.stream`` takes beside the question."""
-        return self.model_dump(exclude={"query", "stream"})
+        taken = self.model_dump(exclude={"query", "stream", "provisional"})
+        return taken | {"provisional": self.provisional and self.stream}

@@ -18,6 +18,7 @@ from .worker import WorkerPool
 
 if TYPE_CHECKING:
     from kvpacket_store.api import Engine
+    from kvpacket_store.api.exactness import Exactness
 
 __all__ = ["Services", "ServicesOfRequest", "lifespan_of"]
 
@@ -37,6 +38,7 @@ class Services:
             "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
         )
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
+        self.exactness: Exactness | None = None
         self._engine = engine
         self._why_not = "the model is still loading; try again in a few seconds"
 
@@ -56,8 +58,11 @@ class Services:
     async def load(self) -> None:
         """Load the engine in a thread; what goes wrong is kept for those who ask."""
         try:
-            if self._engine is None:
-                self._engine = await asyncio.to_thread(_warm_engine, self.store)
+            engine = self._engine
+            if engine is None:
+                engine = await asyncio.to_thread(_warm_engine, self.store)
+            self.exactness = await asyncio.to_thread(_exactness, engine)
+            self._engine = engine
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
@@ -89,6 +94,13 @@ def _warm_engine(store: Store) -> Engine:
     engine.assemble("warm up", documents=[], max_new_tokens=1)
     store.embedder.embed(["warm up"])
     return engine
+
+
+def _exactness(engine: Engine) -> Exactness:
+    """Measure what verifying on this machine can promise; it warms up what decodes, too."""
+    from kvpacket_store.api.exactness import exactness_of
+
+    return exactness_of(engine.store.model)
 
 
 def lifespan_of(

@@ -129,7 +129,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a streamed answer: whole characters only; the last has the ``answer``."""
+    """A part of a streamed answer: whole characters only; the last has the ``answer``.
+
+    ``provisional``: what a draft proposes after the final text so far. The final text that follows
+    may differ, and says it again where it does not.
+    """
 
     text: str
     answer: Answer | None = None
+    provisional: bool = False

@@ -46,6 +46,8 @@ class Assembled:
     swap_parts: list[SwapPart] = field(default_factory=list)
     base_bytes: int = 0
     draft: Assembled | None = None
+    selected: Sequence[SelectedDocument] = ()
+    question: str = ""
 
 
 class Assembler:
@@ -104,6 +106,8 @@ class Assembler:
             adapter_tokens=len(built.loaded) * self._soft_tokens,
             swap_parts=built.swap_parts,
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
+            selected=selected,
+            question=question,
         )
 
     def swap_in(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvpacket_store.api.answer import DecodeInfo, Fallback
 from kvpacket_store.generate import Answering, Draft, VerifiedCounts
 from kvpacket_store.generate.answering import Decoding
-from kvpacket_store.models import SlotCache
+from kvpacket_store.models import SlotCache, SwapCache
 
 if TYPE_CHECKING:
     from kvpacket_store.api.assembly import Assembled
@@ -46,6 +46,14 @@ class Begun:
     exact: SlotCache
     drafting: Drafting | None = None
     swap: SwapIn | None = None
+
+    @property
+    def has_exact(self) -> bool:
+        """Whether the exact K and V of the packets are in memory now."""
+        is_joint = self.assembled.plan.question_start == 0 and bool(self.assembled.documents)
+        if is_joint:
+            return False
+        return self.swap is None or (not isinstance(self.exact, SwapCache)) or self.exact.is_here
 
     @property
     def exact_bytes(self) -> int:

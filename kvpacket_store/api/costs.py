@@ -9,8 +9,8 @@ from kvpacket_store.models import Model
 __all__ = ["costs_of"]
 
 # Both are bound by reading: weights once a forward, K and V once. Measured with SmolLM2 on two
-# AVX2 cores: 8 rows take 2.9 times one row at 1,000 slots and 3.5 times at 7,500.
-_ROW = 0.3
+# AVX2 cores: 8 rows take 1.65 times one row at 1,000 slots and 2.1 times at 7,500.
+_ROW = 0.13
 
 
 def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:

@@ -15,7 +15,7 @@ from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
 from kvpacket_store.api.begun import Begun, Drafting
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name
-from kvpacket_store.api.exactness import measure_exactness
+from kvpacket_store.api.exactness import exactness_of
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
 from kvpacket_store.compress import DenseView, parse_compressor
 from kvpacket_store.generate import (
@@ -196,7 +196,7 @@ class Decoder:
 
     @cached_property
     def _guard_logits(self) -> float:
-        return measure_exactness(self._store.model).guard_logits
+        return exactness_of(self._store.model).guard_logits
 
     def _worth_drafting_on(self, assembled: Assembled, options: GenerationOptions) -> str | None:
         """Return what ``decode="auto"`` drafts with where the exact K and V are in memory."""

@@ -197,6 +197,7 @@ def _lost_packs(store: Store) -> list[str]:
 
 def _model(store: Store, *, is_equipped: bool) -> Iterator[Check]:
     """Check that the store's model is here, is the same, and gives what packets need."""
+    from kvpacket_store.api.exactness import check_exactness
     from kvpacket_store.models import load_model
 
     name = store.meta.model
@@ -207,6 +208,7 @@ def _model(store: Store, *, is_equipped: bool) -> Iterator[Check]:
         yield Check("model", "error", False, str(error), "see the message", exit_code=5)
         return
     yield Check("model", "info", ok=True, detail=f"{name}, {model.kv_dtype}, {model.device}")
+    yield check_exactness(model)
     fields = list(check_fingerprint(store, model))
     yield from fields
     if is_equipped and all(field.exit_code == 0 for field in fields):

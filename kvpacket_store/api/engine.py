@@ -11,16 +11,17 @@ import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
 from kvpacket_store.api.assembly import Assembled, Assembler
+from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder, room_for
-from kvpacket_store.api.request import checked_options, finished_answer
+from kvpacket_store.api.pieces import answer_pieces
+from kvpacket_store.api.request import checked_options
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import KVPacketError, NotFoundError
-from kvpacket_store.generate import Final, GenerationOptions, decode_alone
+from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
 from kvpacket_store.prefill import BodyKV
@@ -47,6 +48,8 @@ class Engine:
         Governs every answer; it is in the preamble, which no document sees.
     memory_bytes : int
         Most that decoded packets may take in RAM between requests; 0 keeps none.
+    audit : float
+        Share of answers that are compared with a joint prefill, after they were given: `Auditor`.
 
     Examples
     --------
@@ -62,12 +65,14 @@ class Engine:
         *,
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        audit: float = 0.0,
     ) -> None:
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, self.prompt, self.memory)
         self.decoder = Decoder(store, self._assembler)
+        self.auditor = Auditor(audit, None if store.packets.is_read_only else store.path)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
 
@@ -147,11 +152,13 @@ class Engine:
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         cancel: threading.Event | None = None,
+        provisional: bool = False,
         **options: Any,
     ) -> Iterator[Piece]:
         """Answer piece by piece, as `generate`; the last piece has the whole answer.
 
-        Closing the iterator stops decoding.
+        With ``provisional``, drafted text comes too, in pieces that say so: final pieces are the
+        same, and make up the answer alone. Closing the iterator stops decoding.
         """
         chosen = checked_options(options)
         query = Query(question, documents, top_k, where, namespace)
@@ -159,7 +166,8 @@ class Engine:
         timings = Timings()
         with cancellable(cancel):
             begun = self.begin(query, chosen, timings, cancel)
-        return self._decode(begun, chosen, timings, clock)
+        pieces = answer_pieces(begun, self.store.model, timings, clock, provisional=provisional)
+        return self._audited(pieces, begun, namespace)
 
     def generate_many(
         self, requests: Sequence[Mapping[str, Any]], *, memory_bytes: int | None = None
@@ -266,24 +274,9 @@ class Engine:
         joint.draft, joint.fallbacks = assembled, assembled.fallbacks
         return joint
 
-    def _decode(
-        self, begun: Begun, options: GenerationOptions, timings: Timings, clock: float
-    ) -> Iterator[Piece]:
-        model = self.store.model
-        text = TextAnswer(model.tokenizer, options.stop)
-
-        def elapsed_ms() -> float:
-            return 1e3 * (time.perf_counter() - clock)
-
-        for event in decode_alone(begun.decoding, model.row_forward()):
-            if not isinstance(event, Final):
-                timings.first_draft = timings.first_draft or elapsed_ms()
-                continue
-            timings.first_token = timings.first_token or elapsed_ms()
-            if piece := text.push(event.token_id):
-                yield Piece(piece)
-            if text.stopped:
-                break
-        rest = text.finish()
-        timings.total = elapsed_ms()
-        yield Piece(rest, finished_answer(begun, text, timings))
+    def _audited(self, pieces: Iterator[Piece], begun: Begun, namespace: str) -> Iterator[Piece]:
+        """Pass pieces on; compare the answer with a joint prefill if it is its turn."""
+        yield from pieces
+        is_packets = begun.answering.options.consistency == "packet"
+        if is_packets and self.auditor.is_due():
+            self.auditor.audit(self.store.model, self._assembler, namespace, begun)

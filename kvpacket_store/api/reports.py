@@ -121,3 +121,4 @@ class StatsReport(Report):
     layers: list[dict[str, float | None]]
     sampled_packets: int
     namespaces: list[str]
+    audit: dict[str, float] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvpacket_store.text import StopMatcher, TextStream, Tokenizer
 
-__all__ = ["TextAnswer"]
+__all__ = ["ProvisionalText", "TextAnswer"]
 
 
 class TextAnswer:
@@ -50,3 +50,25 @@ class TextAnswer:
         text, self.stopped = self._matcher.push(piece)
         self._pieces.append(text)
         return text
+
+
+class ProvisionalText:
+    """Text of drafted tokens, for show: stop strings are not looked for.
+
+    Parameters
+    ----------
+    tokenizer : Tokenizer
+        The model's.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.forget()
+
+    def push(self, token_id: int) -> str:
+        """Take a drafted token; return what it adds to the draft's text, sometimes nothing."""
+        return self._stream.push(token_id)
+
+    def forget(self) -> None:
+        """Begin again: a token became final."""
+        self._stream = TextStream(self._tokenizer)

@@ -31,9 +31,32 @@ def ask(
     namespace: Annotated[str, NAMESPACE_OPTION] = "default",
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 64,
     consistency: Annotated[str, typer.Option(help="packet or recompute.")] = "packet",
-    decode: Annotated[str, typer.Option(help="auto, verified or full.")] = "auto",
-    exactness: Annotated[str, typer.Option(help="bit or guarded.")] = "guarded",
-    compressor: Annotated[str | None, typer.Option(help="What drafts are made on.")] = None,
+    decode: Annotated[
+        str,
+        typer.Option(
+            help="auto (draft where it pays), verified (always) or full (one token a step)."
+        ),
+    ] = "auto",
+    exactness: Annotated[
+        str,
+        typer.Option(
+            help="bit or guarded: how a draft is verified where a row's bits depend on its company."
+        ),
+    ] = "guarded",
+    compressor: Annotated[
+        str | None,
+        typer.Option(
+            help="What to draft on: base, lookup, snapkv:0.25, int8, snapkv:0.25*int8, or "
+            "lookup+snapkv:0.25; chosen without."
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens to draft before each verification; as many as pay without."),
+    ] = None,
+    provisional: Annotated[
+        bool, typer.Option("--provisional", help="Show drafted text too, dim on stderr.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="For --temperature above 0.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     sampling_top_k: Annotated[
@@ -44,8 +67,8 @@ def ask(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Answer a question from the store's packets."""
-    if compressor is not None:
-        raise UsageError("--compressor comes with verified decoding, in a later version")
+    if provisional and as_json:
+        raise UsageError("--provisional shows text as it comes; leave it out with --json")
     if docs is not None and not docs.strip(","):
         raise UsageError("--docs names no document; leave it out to retrieve")
     named = [*(part for part in (docs or "").split(",") if part), *(doc or ())]
@@ -57,6 +80,8 @@ def ask(
         "consistency": consistency,
         "decode": decode,
         "exactness": exactness,
+        "compressor": compressor,
+        "draft_tokens": draft_tokens,
         "seed": seed,
         "temperature": temperature,
         "sampling_top_k": sampling_top_k,
@@ -70,14 +95,17 @@ def ask(
         if as_json:
             print_json(engine.generate(question, **request).to_dict())
         else:
-            _tell(_stream(engine, question, request))
+            _tell(_stream(engine, question, request | {"provisional": provisional}))
 
 
 def _stream(engine: Engine, question: str, request: dict[str, Any]) -> Answer:
     """Print the answer as it comes."""
     answer = None
     for piece in engine.stream(question, **request):
-        out.print(plain(piece.text), end="")
+        if piece.provisional:
+            err.print(plain(piece.text), end="", style="dim")
+        else:
+            out.print(plain(piece.text), end="")
         answer = piece.answer
     out.print()
     if answer is None:
@@ -98,5 +126,22 @@ def _tell(answer: Answer) -> None:
         f"  {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached; first token after "
         f"{first:.0f} ms, {usage.completion_tokens} tokens in {timings.total:.0f} ms"
     )
+    if answer.decode.mode == "verified":
+        err.print(f"  {_drafted(answer)}")
     for fallback in answer.fallbacks:
         err.print(f"  packet {fallback.packet_key[:12]} prefilled again: {fallback.reason}")
+
+
+def _drafted(answer: Answer) -> str:
+    """Say how the answer was drafted and verified."""
+    usage, decode = answer.usage, answer.decode
+    drafted = usage.accepted_draft_tokens + usage.rejected_draft_tokens
+    bits = decode.draft_bits_per_scalar
+    return ", ".join(
+        [
+            f"verified in {decode.rounds} rounds",
+            f"{usage.accepted_draft_tokens} of {drafted} drafted tokens accepted",
+            *([] if bits is None else [f"drafts on {bits:.2f} bits a scalar"]),
+            "exact K and V pinned" if decode.pinned else "exact K and V swapped in",
+        ]
+    )

@@ -1,124 +1,117 @@
 """The kernels of `RowForward`: what a row gets does not depend on the rows beside it.
 
-Each output is summed by one thread in an order that was fixed when the code was compiled, over
-spans that depend on slot numbers alone; how many rows, requests or threads there are changes no bit
+Each output is summed by one thread in an order that is fixed (`micro`), over spans that depend on
+slot numbers alone; how many rows, requests or threads there are changes no bit
 (tests/unit/models/test_models_rows.py). Libraries choose their kernel by the number of rows: one
 row and two differ there (measured, fp32: no row of 64 equal). Readable reference: `reference.py`.
+
+Functions with a ``prange`` do nothing but call one without: numba takes a second to compile even an
+empty one, and its passes over the body are the slower part.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
-from numba.extending import overload
+import numpy.typing as npt
 
 from kvpacket_store.codec.compiled import compiled, inlined, spread
+from kvpacket_store.models.rows import micro
+
+Array: TypeAlias = npt.NDArray[Any]
+_Arrays: TypeAlias = tuple[Array, ...]
 
 __all__ = ["SPAN_SLOTS", "attend", "gate_up", "linear", "norm", "place", "qkv"]
 
 SPAN_SLOTS = 512
-"""Slots that one task attends to: 128 KiB of K, half of a core's second-level cache."""
+"""Slots that one task attends to: 128 KiB of K, a quarter of a core's second-level cache."""
 
 _TILE = 16  # outputs a task: 18 kB of 16-bit weights at 576 inputs
-_LOG2_E = np.float32(1.4426950408889634)
+_BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
+
+_WRITTEN, _ADDED, _GATED = 0, 1, 2  # what becomes of the maps in `_maps`
+_NO_BIAS = np.empty(0, np.float32)
+
+_dots_4, _dots_2, _dots_1 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
+_accumulate_3_4, _accumulate_1_4 = micro.accumulate(3, 4), micro.accumulate(1, 4)
+_accumulate_1_1 = micro.accumulate(1, 1)
 
 
-def _widen(row: Any, wide: Any) -> None:
-    """Write a row of weights, bf16 bits or fp32, to ``wide`` fp32."""
-    raise NotImplementedError
+@inlined
+def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
+    """Write ``x [M, K] @ w[first:end].T`` to ``out[:, column:]``."""
+    rows, m, ahead = x.shape[0], 0, end - first
+    while m + 4 <= rows:
+        _dots_4(x, m, w, (first, end, ahead), out, column)
+        m, ahead = m + 4, 0
+    if m + 2 <= rows:
+        _dots_2(x, m, w, (first, end, ahead), out, column)
+        m, ahead = m + 2, 0
+    if m < rows:
+        _dots_1(x, m, w, (first, end, ahead), out, column)
 
 
-@overload(_widen)  # type: ignore[untyped-decorator]
-def _widen_compiled(row: Any, wide: Any) -> Any:
-    del wide
-    if row.dtype == numba.types.uint16:
-
-        def from_bf16(row: Any, wide: Any) -> None:
-            bits = wide.view(np.uint32)
-            for k in range(row.shape[0]):
-                bits[k] = np.uint32(row[k]) << np.uint32(16)
-
-        return from_bf16
-
-    def from_fp32(row: Any, wide: Any) -> None:
-        for k in range(row.shape[0]):
-            wide[k] = row[k]
-
-    return from_fp32
+@inlined
+def _map_tile(tile: Any, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
+    part, tiles = 0, (weights[0].shape[0] + _TILE - 1) // _TILE
+    while tile >= tiles:
+        tile -= tiles
+        part += 1
+        tiles = (weights[part].shape[0] + _TILE - 1) // _TILE
+    weight, bias, out = weights[part], biases[part], outs[part]
+    first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
+    sums = np.empty((x.shape[0], _TILE), np.float32)
+    _dots(x, weight, first, end, sums, 0)
+    if mode == _GATED:
+        values = np.empty((x.shape[0], _TILE), np.float32)
+        _dots(x, weights[1], first, end, values, 0)
+        for m in range(x.shape[0]):
+            for column in range(0, end - first, micro.LANES):
+                micro.gated(sums, values, m, column)
+    for m in range(x.shape[0]):
+        for n in range(first, end):
+            total = sums[m, n - first]
+            if bias.shape[0]:
+                total += bias[n]
+            out[m, n] = out[m, n] + total if mode == _ADDED else total
 
 
 @spread
-def linear(x: Any, weight: Any, bias: Any, out: Any) -> None:
+def _maps(tiles: int, x: Any, weights: Any, biases: Any, outs: Any, mode: int) -> None:
+    for tile in numba.prange(tiles):
+        _map_tile(np.int64(tile), x, weights, biases, outs, mode)
+
+
+def _tiles(weight: Array) -> int:
+    return -(-len(weight) // _TILE)
+
+
+def linear(x: Array, weight: Array, bias: Array, out: Array) -> None:
     """Add ``x [M, K] @ weight [N, K].T + bias [N]`` to ``out [M, N]``; an empty bias is none."""
-    outputs, inputs = weight.shape
-    for tile in numba.prange((outputs + _TILE - 1) // _TILE):
-        wide = np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(outputs, tile * _TILE + _TILE)):
-            _widen(weight[n], wide)
-            for m in range(x.shape[0]):
-                row = x[m]
-                total = np.float32(0)
-                for k in range(inputs):
-                    total += row[k] * wide[k]
-                if bias.shape[0]:
-                    total += bias[n]
-                out[m, n] += total
+    weights, biases, outs = ((some, some[:0], some[:0]) for some in (weight, bias, out))
+    _maps(_tiles(weight), x, weights, biases, outs, _ADDED)
 
 
-@spread
-def qkv(x: Any, weights: Any, biases: Any, outs: Any) -> None:
+def qkv(x: Array, weights: _Arrays, biases: _Arrays, outs: _Arrays) -> None:
     """Write three maps of ``x``, as `linear`, to ``outs``: one start of the threads, not three."""
-    q_outputs, inputs = weights[0].shape
-    kv_outputs = weights[1].shape[0]
-    for tile in numba.prange((q_outputs + 2 * kv_outputs + _TILE - 1) // _TILE):
-        wide = np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(q_outputs + 2 * kv_outputs, tile * _TILE + _TILE)):
-            if n < q_outputs:
-                weight, bias, out, i = weights[0], biases[0], outs[0], n
-            elif n < q_outputs + kv_outputs:
-                weight, bias, out, i = weights[1], biases[1], outs[1], n - q_outputs
-            else:
-                weight, bias, out, i = weights[2], biases[2], outs[2], n - q_outputs - kv_outputs
-            _widen(weight[i], wide)
-            for m in range(x.shape[0]):
-                row = x[m]
-                total = np.float32(0)
-                for k in range(inputs):
-                    total += row[k] * wide[k]
-                if bias.shape[0]:
-                    total += bias[i]
-                out[m, i] = total
+    _maps(sum(map(_tiles, weights)), x, weights, biases, outs, _WRITTEN)
 
 
-@spread
-def gate_up(x: Any, gate: Any, up: Any, out: Any) -> None:
+def gate_up(x: Array, gate: Array, up: Array, out: Array) -> None:
     """Write ``silu(x @ gate.T) * (x @ up.T)`` to ``out [M, N]``."""
-    outputs, inputs = gate.shape
-    for tile in numba.prange((outputs + _TILE - 1) // _TILE):
-        wide_gate, wide_up = np.empty(inputs, np.float32), np.empty(inputs, np.float32)
-        for n in range(tile * _TILE, min(outputs, tile * _TILE + _TILE)):
-            _widen(gate[n], wide_gate)
-            _widen(up[n], wide_up)
-            for m in range(x.shape[0]):
-                row = x[m]
-                opened, value = np.float32(0), np.float32(0)
-                for k in range(inputs):
-                    opened += row[k] * wide_gate[k]
-                    value += row[k] * wide_up[k]
-                out[m, n] = opened / (np.float32(1) + np.exp(-opened)) * value
+    _maps(_tiles(gate), x, (gate, up, up), (_NO_BIAS,) * 3, (out,) * 3, _GATED)
 
 
 @compiled
 def norm(x: Any, weight: Any, eps: float, out: Any) -> None:
     """Write the RMS norm of each row of ``x [M, K]`` to ``out``."""
+    squares = np.empty((x.shape[0], 1), np.float32)
     for m in range(x.shape[0]):
-        squares = np.float32(0)
-        for k in range(x.shape[1]):
-            squares += x[m, k] * x[m, k]
-        scale = np.float32(1 / math.sqrt(squares / np.float32(x.shape[1]) + eps))
+        _dots_1(x, m, x, (m, m + 1, 0), squares, 0)
+        scale = np.float32(1 / math.sqrt(squares[m, 0] / np.float32(x.shape[1]) + eps))
         for k in range(x.shape[1]):
             out[m, k] = weight[k] * (x[m, k] * scale)
 
@@ -141,16 +134,8 @@ def place(
                 a, b = k[m, h, d], k[m, h, d + half]
                 k_slots[h, first_slot + m, d] = a * cos[d] - b * sin[d]
                 k_slots[h, first_slot + m, d + half] = b * cos[d + half] + a * sin[d + half]
-            v_slots[h, first_slot + m] = v[m, h]
-
-
-@inlined
-def _power_of_two(fraction: Any) -> Any:
-    """Return ``2**fraction`` for a fraction from 0 to 1, to a part in 10 million."""
-    high = np.float32(0.0013333558) + fraction * np.float32(0.00015469)
-    middle = np.float32(0.05550357) + fraction * (np.float32(0.009618129) + fraction * high)
-    low = np.float32(0.6931472) + fraction * (np.float32(0.2402265) + fraction * middle)
-    return np.float32(1) + fraction * low
+            for d in range(q.shape[2]):
+                v_slots[h, first_slot + m, d] = v[m, h, d]
 
 
 @inlined
@@ -171,7 +156,84 @@ def _merge(parts: Any, out: Any) -> None:
         out[d] /= total
 
 
+@inlined
+def _accumulate_1(weights: Any, m: int, v: Any, span: Any, sums: Any) -> None:
+    """Add some of a span's slots, ``start, first, end``, to one row by weight."""
+    dim, d = v.shape[1], 0
+    while d + 4 * micro.LANES <= dim:
+        _accumulate_1_4(weights, m, v, span, sums, d)
+        d += 4 * micro.LANES
+    while d < dim:
+        _accumulate_1_1(weights, m, v, span, sums, d)
+        d += micro.LANES
+
+
+@inlined
+def _accumulate_3(weights: Any, m: int, v: Any, span: Any, sums: Any) -> None:
+    """Do as `_accumulate_1`, three rows at once."""
+    dim, d = v.shape[1], 0
+    while d + 4 * micro.LANES <= dim:
+        _accumulate_3_4(weights, m, v, span, sums, d)
+        d += 4 * micro.LANES
+    while d < dim:
+        for i in range(m, m + 3):
+            _accumulate_1_1(weights, i, v, span, sums, d)
+        d += micro.LANES
+
+
+@inlined
+def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) -> None:
+    """Write sums of slots from ``start`` by weight: ``alone + m // group`` slots in row m."""
+    rows = weights.shape[0]
+    for m in range(rows):
+        for d in range(v.shape[1]):
+            sums[m, d] = np.float32(0)
+    for block in range(0, min(SPAN_SLOTS, alone + (rows - 1) // group), _BLOCK):
+        limit = min(SPAN_SLOTS, block + _BLOCK)
+        for m in range(0, rows, 3):
+            shared = block
+            if m + 3 <= rows:
+                shared = max(block, min(limit, alone + m // group))
+                _accumulate_3(weights, m, v, (start, block, shared), sums)
+            for i in range(m, min(m + 3, rows)):
+                end = min(limit, alone + i // group)
+                if end > shared:
+                    _accumulate_1(weights, i, v, (start, shared, end), sums)
+
+
+@inlined
+def _attend_span(
+    task: Any, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
+) -> None:
+    head, span = task // parts.shape[1], task % parts.shape[1]
+    k, v, part = k_slots[head], v_slots[head], parts[head, span]
+    (rows, _, dim), start = q.shape, span * SPAN_SLOTS
+    group = part.shape[0] // rows
+    alone = first_slot + 1 - start  # slots of the span that the first row sees, if above 0
+    queries = np.empty((rows * group, dim), np.float32)
+    for m in range(rows):
+        for g in range(group):
+            for d in range(dim):
+                queries[m * group + g, d] = q[m, head * group + g, d]
+    scores = np.empty((rows * group, SPAN_SLOTS), np.float32)
+    seen = min(SPAN_SLOTS, alone + rows - 1)
+    for block in range(0, seen, _BLOCK):
+        _dots(queries, k, start + block, start + min(seen, block + _BLOCK), scores, block)
+    for m in range(rows * group):
+        count = max(0, min(SPAN_SLOTS, alone + m // group))
+        part[m, dim], part[m, dim + 1] = micro.soften(scores, m, count, np.float32(scaling))
+    _mix(scores, group, alone, v, start, part)
+
+
 @spread
+def _attend_spans(
+    tasks: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
+) -> None:
+    for task in numba.prange(tasks):
+        _attend_span(np.int64(task), q, k_slots, v_slots, first_slot, scaling, parts)
+
+
+@compiled
 def attend(
     q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any, out: Any
 ) -> None:
@@ -181,46 +243,11 @@ def attend(
     largest score, sum of weights) and put together in order: Dao et al. 2023, flash decoding, with
     spans of fixed length instead of a fixed number.
     """
-    rows, q_heads, dim = q.shape
-    heads = k_slots.shape[0]
-    group = q_heads // heads
-    spans = (first_slot + rows + SPAN_SLOTS - 1) // SPAN_SLOTS
-    for task in numba.prange(heads * spans):
-        head, span = task // spans, task % spans
-        start = span * SPAN_SLOTS
-        scores = np.empty(SPAN_SLOTS, np.float32)
-        bits = scores.view(np.int32)
-        for m in range(rows):
-            count = min(SPAN_SLOTS, first_slot + m + 1 - start)
-            for g in range(group):
-                part = parts[head, span, m * group + g]
-                query = q[m, head * group + g]
-                largest = np.float32(-np.inf)
-                for t in range(count):
-                    key = k_slots[head, start + t]
-                    score = np.float32(0)
-                    for d in range(dim):
-                        score += query[d] * key[d]
-                    scores[t] = score * np.float32(scaling)
-                    largest = max(largest, scores[t])
-                # 2**y: a polynomial for the fraction, the whole part into the exponent's bits
-                for t in range(count):
-                    y = max((scores[t] - largest) * _LOG2_E, np.float32(-126))
-                    whole = np.floor(y)
-                    scores[t] = _power_of_two(y - whole)
-                    bits[t] += np.int32(whole) << np.int32(23)
-                total = np.float32(0)
-                for t in range(count):
-                    total += scores[t]
-                for d in range(dim):
-                    part[d] = np.float32(0)
-                for t in range(count):
-                    value, weight = v_slots[head, start + t], scores[t]
-                    for d in range(dim):
-                        part[d] += weight * value[d]
-                part[dim], part[dim + 1] = largest, total
-    for q_head in numba.prange(q_heads):
+    group = q.shape[1] // k_slots.shape[0]
+    tasks = parts.shape[0] * parts.shape[1]
+    _attend_spans(tasks, q, k_slots, v_slots, first_slot, scaling, parts)
+    for q_head in range(q.shape[1]):
         head, g = q_head // group, q_head % group
-        for m in range(rows):
+        for m in range(q.shape[0]):
             seen = (first_slot + m) // SPAN_SLOTS + 1
             _merge(parts[head, :seen, m * group + g], out[m, q_head])

@@ -58,7 +58,7 @@ def rotated(x: _Floats, cos: _Floats, sin: _Floats) -> _Floats:
 def attend(
     q: _Floats, k_slots: _Floats, v_slots: _Floats, first_slot: int, scaling: float
 ) -> _Floats:
-    """Attend with ``q [Q, Hq, D]`` to slots ``[H, N, D]``; row *i* sees up to ``first_slot + i``."""
+    """Attend with ``q [Q, Hq, D]`` to slots ``[H, N, D]``; row i sees up to ``first_slot + i``."""
     out = np.empty_like(q)
     group = q.shape[1] // k_slots.shape[0]
     for m in range(q.shape[0]):

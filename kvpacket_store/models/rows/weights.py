@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from kvpacket_store.models.compute import TwoWidthLinear
+from kvpacket_store.models.rows.micro import LANES
 
 if TYPE_CHECKING:
     from kvpacket_store.models.model import Model
@@ -37,6 +38,8 @@ def has_row_forward(model: Model) -> bool:
     if any(getattr(mlp.gate_proj, "bias", None) is not None for mlp in mlps):
         return False
     maps = [m for layer in decoder.layers for m in layer.modules() if hasattr(m, "in_features")]
+    if any(m.in_features % LANES for m in maps) or model.layout.head_dim % LANES:
+        return False
     hooks = [m for m in decoder.modules() if m._forward_hooks or m._forward_pre_hooks]
     return not hooks and all(type(m) in _PLAIN for m in [*maps, model.hf.lm_head])
 

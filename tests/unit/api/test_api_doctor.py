@@ -195,3 +195,9 @@ def test_a_damaged_file_is_named_not_raised(path):
     found = failing(path)
     assert found.keys() == {"store"}
     assert "cut" in found["store"].detail
+
+
+def test_it_says_how_exact_verifying_is_here(path):
+    (check,) = [check for check in examine(path) if check.name == "exactness"]
+    assert (check.ok, check.level) == (True, "info")
+    assert "bit and guarded are both exact" in check.detail

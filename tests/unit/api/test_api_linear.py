@@ -226,7 +226,7 @@ def test_a_draft_reads_bases_alone_and_the_rest_when_it_is_wanted(linear, reopen
     bases, rests = map(sum, zip(*sizes, strict=True))
     assert packets.bytes_read == BytesRead()
     for key in keys_of(store):
-        PacketLoader(store).base("default", key).body
+        PacketLoader(store).base("default", key)
     assert packets.bytes_read == BytesRead(base=bases)
     for key in keys_of(store):
         digest = packets.get_manifest("default", key).kv_digest
@@ -252,7 +252,7 @@ def test_a_base_that_is_not_there_is_named(linear):
     forged = dataclasses.replace(record_of(store, key), record=b"no record", enhancement=b"at all")
     store.packets.replace_record("default", forged)
     with pytest.raises(CodecError):
-        PacketLoader(store).base("default", key).body
+        PacketLoader(store).base("default", key)
 
 
 def test_the_store_stands_alone_with_its_pack(linear, reopened, pack_of):

@@ -1,4 +1,4 @@
-"""Rows of several requests in one forward: near the model's own, and the same bits in any company."""
+"""Rows of several requests in one forward: near the model's own, the same bits in any company."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ PROMPT = tuple(i % 250 for i in range(3, 60))
 TOKENS = tuple((7 * i) % 250 for i in range(16))
 
 
-def prompted(model, length=len(PROMPT), room=40):
+def prompted(model, length=57, room=40):
     cache = model.new_cache(length + room)
     model.forward(PROMPT[:length], cache)
     return cache
@@ -122,7 +122,7 @@ def test_cancelling_stops_between_layers(model):
 SHAPES = [(1, 1), (3, 511), (2, 512), (5, 513), (4, 1500)]
 
 
-@pytest.mark.parametrize(("rows", "first"), SHAPES, ids=lambda n: str(n))
+@pytest.mark.parametrize(("rows", "first"), SHAPES, ids=str)
 def test_attention_is_that_of_the_reference(rows, first):
     rng = np.random.default_rng(rows)
     q = rng.standard_normal((rows, 6, 16), np.float32) * 3
@@ -150,6 +150,59 @@ def test_maps_are_those_of_the_reference(dtype, outputs):
     kernels.qkv(x, tuple(weights), (none, bias, none), outs)
     for found, weight, b in zip(outs, weights, (none, bias, none), strict=True):
         np.testing.assert_allclose(found, reference.linear(x, weight, b), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 8), (16, 64), (37, 40), (50, 104)])
+def test_a_row_of_a_map_has_the_same_bits_in_any_number_of_rows(dtype, outputs, inputs):
+    """Groups of 4, 2 and 1 rows, outputs that fill no group, inputs that fill no line."""
+    rng = np.random.default_rng(outputs)
+    x = rng.standard_normal((9, inputs), np.float32)
+    wide = rng.standard_normal((outputs, inputs), np.float32)
+    weight = (wide.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else wide
+    none = np.empty(0, np.float32)
+
+    def mapped(rows):
+        added, gated = np.zeros((2, len(rows), outputs), np.float32)
+        kernels.linear(rows, weight, none, added)
+        kernels.gate_up(rows, weight, weight, gated)
+        return np.stack([added, gated], axis=1)
+
+    alone = np.concatenate([mapped(x[m : m + 1]) for m in range(9)])
+    for rows in range(2, 10):
+        assert np.array_equal(mapped(x[:rows]), alone[:rows])
+        assert np.array_equal(mapped(x[9 - rows :]), alone[9 - rows :])
+
+
+@pytest.mark.parametrize("dim", [8, 40, 64])
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("first", [0, 29, 507, 1020])
+def test_a_row_attends_with_the_same_bits_among_others(dim, group, first):
+    """Over the ends of blocks and spans, with groups of rows that see different slots."""
+    rng = np.random.default_rng(dim)
+    q = rng.standard_normal((9, 2 * group, dim), np.float32)
+    k, v = (rng.standard_normal((2, first + 9, dim), np.float32) for _ in range(2))
+
+    def attended(start, end):
+        spans = -(-(first + end) // kernels.SPAN_SLOTS)
+        parts = np.empty((2, spans, (end - start) * group, dim + 2), np.float32)
+        out = np.empty_like(q[start:end])
+        kernels.attend(q[start:end], k, v, first + start, dim**-0.5, parts, out)
+        return out
+
+    alone = np.concatenate([attended(m, m + 1) for m in range(9)])
+    np.testing.assert_allclose(
+        alone, reference.attend(q, k, v, first, dim**-0.5), rtol=1e-4, atol=2e-5
+    )
+    for rows in range(2, 10):
+        assert np.array_equal(attended(0, rows), alone[:rows])
+        assert np.array_equal(attended(9 - rows, 9), alone[9 - rows :])
+
+
+def test_sizes_that_fill_no_vector_are_left_to_the_library(model, monkeypatch):
+    assert model.rows_are_alike
+    monkeypatch.setattr(model.hf.get_decoder().layers[0].mlp.down_proj, "in_features", 36)
+    assert not model.rows_are_alike
 
 
 def test_norm_and_rotation_are_those_of_the_reference():

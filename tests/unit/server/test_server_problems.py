@@ -32,6 +32,7 @@ STATUS = {
     errors.ReadOnlyError: 500,
     errors.StoreCorruptError: 500,
     errors.BundleError: 500,
+    errors.SwapFailedError: 500,
     errors.CancelledError: 499,
     asyncio.QueueFull: 503,
     RuntimeError: 500,

@@ -11,6 +11,7 @@ import pytest
 from kvpacket_store._server import create_app
 
 import kvpacket_store as kv
+from kvpacket_store.api.exactness import exactness_of
 from kvpacket_store.errors import ModelMismatchError, UsageError
 
 pytestmark = pytest.mark.anyio
@@ -101,8 +102,18 @@ def test_listening_waits_for_no_torch():
 
 
 async def test_version_is_the_packages(client):
-    expected = {"name": "kvpacket-store", "version": kv.__version__}
-    assert (await client.get("/version")).json() == expected
+    version = (await client.get("/version")).json()
+    assert (version["name"], version["version"]) == ("kvpacket-store", kv.__version__)
+
+
+async def test_version_says_how_exact_this_machine_is_once_it_is_measured(loading, model):
+    client, go, _ = loading
+    assert (await client.get("/version")).json()["exactness"] is None
+    await until_loaded(client, go)
+    exactness = (await client.get("/version")).json()["exactness"]
+    assert exactness == exactness_of(model).to_dict()
+    assert exactness["rows_alike"]
+    assert exactness["guard_logits"] == 4 * exactness["largest_difference"]
 
 
 async def test_the_description_has_every_route(client):

@@ -1,0 +1,73 @@
+"""``kvps ask`` drafts on what it is told to, says how it went, and shows drafts where asked to."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import kvpacket_store as kv
+from kvpacket_store.cli.main import app
+from kvpacket_store.errors import UsageError
+
+QUESTION = "Where does the river end?"
+DRAFTED = ("--decode", "verified", "--compressor", "int8", "--draft-tokens", "4")
+
+
+@pytest.fixture
+def folder(model, word_embedder, monkeypatch, tmp_path):
+    path = tmp_path / "s.kvps"
+    with kv.Store.create(path, model=model, embedder=word_embedder) as store:
+        store.ingest([kv.Document(id="a", text="The river ends in the sea, after 12 days.")])
+    monkeypatch.setattr("kvpacket_store.api.store.default_embedder", lambda: word_embedder)
+    monkeypatch.setattr("kvpacket_store.models.load_model", lambda name: model)
+    return path
+
+
+def ask(folder, *options):
+    arguments = ["ask", str(folder), QUESTION, "--docs", "a", "--max-new-tokens", "12"]
+    return CliRunner().invoke(app, [*arguments, *options])
+
+
+def test_a_draft_by_name_gives_the_same_answer_and_says_so(folder):
+    plain = json.loads(ask(folder, "--decode", "full", "--json").stdout)
+    drafted = json.loads(ask(folder, *DRAFTED, "--json").stdout)
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert plain["decode"]["mode"] == "full"
+    assert drafted["decode"]["mode"] == "verified"
+    assert 8 <= drafted["decode"]["draft_bits_per_scalar"] < 16
+    usage = drafted["usage"]
+    tried = usage["accepted_draft_tokens"] + usage["rejected_draft_tokens"]
+    assert 0 < tried <= 4 * drafted["decode"]["rounds"]
+
+
+def test_people_are_told_how_it_was_decoded(folder):
+    answer = json.loads(ask(folder, *DRAFTED, "--json").stdout)
+    usage, decode = answer["usage"], answer["decode"]
+    tried = usage["accepted_draft_tokens"] + usage["rejected_draft_tokens"]
+    told = ask(folder, *DRAFTED).stderr
+    assert f"verified in {decode['rounds']} rounds" in told
+    assert f"{usage['accepted_draft_tokens']} of {tried} drafted tokens accepted" in told
+    assert f"drafts on {decode['draft_bits_per_scalar']:.2f} bits a scalar" in told
+    assert "exact K and V pinned" in told
+    assert "verified" not in ask(folder, "--decode", "full").stderr
+
+
+def test_provisional_text_is_on_stderr_and_the_answer_alone_on_stdout(folder):
+    without = ask(folder, *DRAFTED)
+    shown = ask(folder, *DRAFTED, "--provisional")
+    assert shown.stdout == without.stdout
+    assert len(shown.stderr) > len(without.stderr)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--decode", "verified", "--compressor", "nonsense"),
+        ("--compressor", "snapkv:25"),
+        ("--draft-tokens", "0"),
+        ("--draft-tokens", "65"),
+        ("--provisional", "--json"),
+    ],
+)
+def test_what_cannot_be_drafted_is_a_usage_error(folder, flags):
+    assert isinstance(ask(folder, *flags).exception, UsageError)  # exit status 2
