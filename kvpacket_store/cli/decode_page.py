@@ -53,8 +53,8 @@ def _parts(result: dict[str, Any]) -> Iterator[str]:
         f"<p>{escape(str(machine['cpu']))}, {machine['cores']} cores, {machine['threads']} "
         f"threads, {machine['memory_gib']} GiB. Store of level {result['codec']} in "
         f"{result['layers']} layer{'s' if result['layers'] > 1 else ''}. Answers of "
-        f"{plan['new_tokens']} tokens; all ways to decode took turns, {plan['runs']} times; "
-        "medians. What comes before a first "
+        f"{plan['new_tokens']} tokens; all "
+        f"ways to decode took turns, {plan['runs']} times; medians. What comes before a first "
         f"token is left out. Of {compared:,} tokens compared, {equal} were those of one token a "
         "step. Repetition is the share of 4-grams that occurred before in the same answer.</p>"
     )
