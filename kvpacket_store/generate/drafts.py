@@ -173,9 +173,12 @@ class KVDraft:
             answering.raise_if_cancelled()
             logits = (yield RowWork(self._cache, unseen))[-1]
             self._run += unseen
-            unseen = [answering.choose(logits, proposed).token_id]
+            choice = answering.choose(logits, proposed)
+            if target.is_here() and self._horizon.doubts(choice.margin):
+                break  # the target decides this one anyway: its row costs nothing more
+            unseen = [choice.token_id]
             proposed += unseen
-            yield Provisional(unseen[0])
+            yield Provisional(choice.token_id)
         return proposed
 
     def learn(self, proposed: int, accepted: int) -> None:

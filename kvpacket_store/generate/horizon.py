@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+_DOUBT_LOGITS = 0.5
+
 __all__ = ["Costs", "FixedHorizon", "Horizon"]
 
 
@@ -57,6 +59,11 @@ class FixedHorizon:
         """Return the number given."""
         return self._num_tokens
 
+    def doubts(self, margin: float) -> bool:
+        """Return False: drafts end where they were told to."""
+        del margin
+        return False
+
     def learn(self, proposed: int, accepted: int) -> None:
         """Do nothing."""
 
@@ -102,6 +109,10 @@ class Horizon:
             if self._idle_rounds % 16 == 0:  # text changes: look again now and then
                 return 1
         return best
+
+    def doubts(self, margin: float) -> bool:
+        """Whether a draft should end before a choice that was won by so few logits."""
+        return margin < _DOUBT_LOGITS
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Take in a round; the last 30 tokens or so count."""
