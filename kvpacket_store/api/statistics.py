@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from kvpacket_store.api.audit import read_audit
+from kvpacket_store.api.audit_totals import read_audit
 from kvpacket_store.api.reports import StatsReport
 from kvpacket_store.codec import info
 from kvpacket_store.errors import CodecError, NotFoundError

@@ -7,7 +7,7 @@ import pytest
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine
-from kvpacket_store.api.audit import AUDIT_FILE, AuditTotals, read_audit
+from kvpacket_store.api.audit_totals import AUDIT_FILE, AuditTotals, read_audit
 from kvpacket_store.errors import UsageError
 from kvpacket_store.types import Document
 
@@ -74,7 +74,7 @@ def test_a_torn_line_counts_nothing(store):
 
 
 def test_a_long_file_becomes_one_line(store, monkeypatch):
-    from kvpacket_store.api import audit
+    from kvpacket_store.api import audit_totals as audit
 
     engine = Engine(store, audit=1.0)
     monkeypatch.setattr(audit, "_MOST_FILE_BYTES", 10)
