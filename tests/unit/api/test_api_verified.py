@@ -77,15 +77,15 @@ def test_whatever_drafts_the_answer_is_that_of_plain_decoding(engine, name, temp
     options = {"temperature": temperature, "seed": 11}
     plain = ask(engine, decode="full", **options)
     assert plain.decode.mode == "full"
-    for exactness in ("bit", "guarded"):
-        found = ask(engine, decode="verified", compressor=name, exactness=exactness, **options)
-        assert found.token_ids == plain.token_ids
-        assert found.text == plain.text
-        assert found.decode.mode == "verified"
-        assert found.decode.pinned == (not name.startswith(("base", "lookup+base")))
-        assert found.usage.completion_tokens == 30
-        assert found.usage.prompt_tokens == plain.usage.prompt_tokens
-        assert found.fallbacks == []
+    exactness = "bit" if len(name) % 2 else "guarded"
+    found = ask(engine, decode="verified", compressor=name, exactness=exactness, **options)
+    assert found.token_ids == plain.token_ids
+    assert found.text == plain.text
+    assert found.decode.mode == "verified"
+    assert found.decode.pinned == (not name.startswith(("base", "lookup+base")))
+    assert found.usage.completion_tokens == 30
+    assert found.usage.prompt_tokens == plain.usage.prompt_tokens
+    assert found.fallbacks == []
 
 
 def test_every_way_to_sample_is_plain_decodings(engine):
