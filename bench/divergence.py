@@ -62,9 +62,9 @@ def begin(engine: Engine, document: Document, question: str, **options: Any) -> 
 
 def cache_of(begun: Begun) -> SlotCache:
     """Return the slots that a request drafts on."""
-    if begun.drafting is None or begun.drafting.cache is None:
+    if begun.drafting is None:
         raise ValueError("this request does not draft on K and V")
-    return begun.drafting.cache
+    return begun.drafting.caches[0]
 
 
 def draft_alone(engine: Engine, begun: Begun) -> tuple[list[int], torch.Tensor]:

@@ -50,6 +50,7 @@ __all__ = [
     "StoreError",
     "StoreFullError",
     "StoreLockedError",
+    "SwapFailedError",
     "TruncatedRecordError",
     "UnsupportedFormatError",
     "UnsupportedModelError",

@@ -31,7 +31,8 @@ class Assembled:
     """A prompt in slots: packets placed, the question not yet run.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these. ``draft`` are the packets that draft for a joint prefill.
+    was read for these; ``exact_parts`` are the others, and their first slots, where there are any
+    of the first kind. ``draft`` are the packets that draft for a joint prefill.
     """
 
     cache: SlotCache
@@ -45,6 +46,7 @@ class Assembled:
     adapter_tokens: int
     swap_parts: list[SwapPart] = field(default_factory=list)
     base_bytes: int = 0
+    exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
     draft: Assembled | None = None
     selected: Sequence[SelectedDocument] = ()
     question: str = ""
@@ -82,6 +84,7 @@ class Assembler:
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(cache, timings)
         built = _Built(iter(plan.packet_starts))
+        built.from_base = from_base
         with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
@@ -105,6 +108,7 @@ class Assembler:
             cached_tokens=cached + (plan.preamble_tokens if preamble_is_cached else 0),
             adapter_tokens=len(built.loaded) * self._soft_tokens,
             swap_parts=built.swap_parts,
+            exact_parts=built.exact_parts if built.swap_parts else [],
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
             selected=selected,
             question=question,
@@ -119,7 +123,8 @@ class Assembler:
         cache.set_length(plan.question_start)
         preamble, _ = self._loader.preamble(self._prompt.preamble_ids)
         header = self._loader.header()
-        shared = [(preamble, 0), *((header, start) for start in plan.packet_starts)]
+        headers = ((header, start) for start in plan.packet_starts)
+        shared = [(preamble, 0), *headers, *assembled.exact_parts]
         return cache, SwapIn(
             store,
             self._loader,
@@ -224,16 +229,7 @@ class Assembler:
             loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
             start = next(built.starts)
             self._place_packet(cache, loaded, start, timings)
-            if loaded.kv_digest is not None:
-                body_start = start + self._store.adapter.header_tokens
-                part = SwapPart(
-                    ref.packet_key,
-                    document.id,
-                    body_start,
-                    loaded.body.k.shape[2],
-                    loaded.kv_digest,
-                )
-                built.swap_parts.append(part)
+            built.note(loaded, document.id, start + self._store.adapter.header_tokens)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
             loaded.forget()
@@ -283,9 +279,30 @@ class _Built:
 
     def __init__(self, starts: Iterator[int]) -> None:
         self.starts = starts
+        self.from_base = False
         self.swap_parts: list[SwapPart] = []
+        self.exact_parts: list[tuple[BodyKV, int]] = []
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
+
+    def note(self, loaded: LoadedBody, document_id: str, start: int) -> None:
+        """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
+        if not self.from_base:
+            return
+        if loaded.kv_digest is None:
+            self.exact_parts.append((loaded.body, start))
+            return
+        positions = loaded.body.k.shape[2]
+        self.swap_parts.append(
+            SwapPart(
+                loaded.packet_key,
+                document_id,
+                start,
+                positions,
+                loaded.kv_digest,
+                loaded.token_ids,
+            )
+        )
 
 
 def first_logits(store: Store, assembled: Assembled, timings: Timings) -> torch.Tensor:

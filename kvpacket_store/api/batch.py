@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from kvpacket_store.api.request import checked_options, finished_answer
 from kvpacket_store.api.selection import Query
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.api.text_answer import TextAnswer
-from kvpacket_store.errors import KVPacketError
+from kvpacket_store.api.turns import Turns
+from kvpacket_store.errors import KVPacketError, UsageError
 from kvpacket_store.generate import Failed, Final, Finished, GenerationOptions, Together
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ __all__ = ["Batch"]
 class _Request:
     """One request from its arrival to its answer."""
 
+    index: int
     query: Query
     options: GenerationOptions
     timings: Timings
     clock: float
+    cancel: threading.Event | None = None
     begun: Begun | None = None
     text: TextAnswer | None = None
 
@@ -61,7 +64,9 @@ class Batch:
         self.largest = 0
         self._engine = engine
         self._memory_bytes = memory_bytes
-        self._turns = threading.Semaphore(1)
+        self._turns = Turns()
+        if memory_bytes is not None and memory_bytes < 0:
+            raise UsageError(f"memory_bytes is {memory_bytes}; it is 0 or more")
         base = engine.decoder.policy
         limited = memory_bytes is not None
         self._policy = SwapPolicy(
@@ -81,34 +86,49 @@ class Batch:
         requests : sequence of mapping
             ``question`` and what else `Engine.generate` takes, each.
         """
-        waiting = deque(enumerate(requests))
+        waiting = deque(self._arrivals(requests))
         together = Together(self._engine.store.model.row_forward())
-        while waiting or self._running:
-            while waiting and self._begin(*waiting[0], together):
-                waiting.popleft()
-            self.largest = max(self.largest, len(self._running))
-            for index, event in together.step():
-                if index in self._running:  # a stop string ends a request amid its tokens
-                    self._take(index, event, together)
+        try:
+            while waiting or self._running:
+                while waiting and self._begin(waiting[0], together):
+                    waiting.popleft()
+                self.largest = max(self.largest, len(self._running))
+                for index, event in together.step():
+                    if index in self._running:  # a stop string ends a request amid its tokens
+                        self._take(index, event, together)
+        finally:
+            for request in self._running.values():
+                if request.begun is not None and request.begun.swap is not None:
+                    request.begun.swap.abandon()
         return [self._results[index] for index in range(len(requests))]
 
-    def _begin(self, index: int, asked: Mapping[str, Any], together: Together) -> bool:
-        """Start a request if it fits; say whether it is out of the queue."""
-        try:
-            request = self._arrived(dict(asked))
-            if not self._turns.acquire(blocking=False):
-                return False  # a prompt as large as exact K and V is in memory while one begins
+    def _arrivals(self, requests: Sequence[Mapping[str, Any]]) -> Iterator[_Request]:
+        for index, asked in enumerate(requests):
             try:
-                if not self._fits(request):
-                    return False
-                request.begun = self._engine.begin(
-                    request.query, request.options, request.timings, policy=self._policy
-                )
-            finally:
-                self._turns.release()
+                yield _arrived(index, asked)
+            except KVPacketError as error:
+                self._results[index] = error
+
+    def _begin(self, request: _Request, together: Together) -> bool:
+        """Start a request if it fits; say whether it is out of the queue."""
+        index = request.index
+        if not self._turns.take(request, is_first=True):  # the more run, the more share a pass
+            return False  # a prompt as large as exact K and V is in memory while one begins
+        try:
+            if not self._fits(request):
+                return False
+            request.begun = self._engine.begin(
+                request.query,
+                request.options,
+                request.timings,
+                request.cancel,
+                policy=self._policy,
+            )
         except KVPacketError as error:
             self._results[index] = error
             return True
+        finally:
+            self._turns.leave(request)
         request.text = TextAnswer(self._engine.store.model.tokenizer, request.options.stop)
         self._running[index] = request
         together.join(index, request.begun.decoding)
@@ -151,9 +171,16 @@ class Batch:
         text.finish()
         self._results[index] = error or finished_answer(begun, text, request.timings)
 
-    def _arrived(self, asked: dict[str, Any]) -> _Request:
-        names = ("question", "documents", "top_k", "where", "namespace")
-        known = {name: asked.pop(name) for name in names if name in asked}
-        defaults = {"documents": None, "top_k": None, "where": None, "namespace": "default"}
-        query = Query(**{**defaults, **known})
-        return _Request(query, checked_options(asked), Timings(), time.perf_counter())
+
+def _arrived(index: int, asked: Mapping[str, Any]) -> _Request:
+    """Check a request at the door."""
+    found: object = asked  # whatever the caller handed over
+    if not isinstance(found, Mapping) or not isinstance(found.get("question"), str):
+        raise UsageError(f"request {index} is {asked!r}; it is a mapping with a question")
+    options = dict(asked)
+    defaults = {"documents": None, "top_k": None, "where": None, "namespace": "default"}
+    named = {name: options.pop(name, value) for name, value in defaults.items()}
+    query = Query(options.pop("question"), **named)
+    cancel = options.pop("cancel", None)
+    chosen = checked_options(options)
+    return _Request(index, query, chosen, Timings(), time.perf_counter(), cancel)

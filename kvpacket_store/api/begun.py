@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.answer import DecodeInfo, Fallback
@@ -27,12 +27,16 @@ class Drafting:
     draft: Draft
     bits_per_scalar: float | None = None
     kept_share: float | None = None
-    resident_bytes: int = 0
-    cache: SlotCache | None = None
+    caches: list[SlotCache] = field(default_factory=list)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of what is drafted on."""
+        return sum(cache.resident_bytes for cache in self.caches)
 
     def is_on(self, cache: SlotCache) -> bool:
         """Whether drafts use that very cache."""
-        return self.cache is cache
+        return any(own is cache for own in self.caches)
 
 
 @dataclass(slots=True)

@@ -84,15 +84,13 @@ class Decoder:
         UsageError
             No compressor has that name.
         """
-        if options.decode == "full":
-            return None
-        if options.compressor is None:
-            default = BASE if self._store.meta.layers > 1 else _DROPPED
-            return default if options.decode == "verified" else None
-        for part in options.compressor.split("+"):
-            if part != LOOKUP:
-                parse_compressor(split_name(part)[1])
-        return options.compressor
+        if options.compressor is not None:
+            for part in options.compressor.split("+"):
+                if part != LOOKUP:
+                    parse_compressor(split_name(part)[1])
+        if options.decode != "verified":
+            return None if options.decode == "full" else options.compressor
+        return options.compressor or (BASE if self._store.meta.layers > 1 else _DROPPED)
 
     def from_base(self, options: GenerationOptions) -> bool:
         """Whether a request's prompt is assembled from the base of its packets."""
@@ -158,7 +156,8 @@ class Decoder:
         if options.draft_tokens is not None:
             horizon = FixedHorizon(options.draft_tokens)
         draft = KVDraft(packets.cache, horizon, logits, takes_rows=False)
-        drafting = Drafting(draft, 8.0 * self._store.kv_dtype.bits_dtype.itemsize, 1.0)
+        bits = 8.0 * self._store.kv_dtype.bits_dtype.itemsize
+        drafting = Drafting(draft, bits, 1.0, [packets.cache])
         decoding = verified_decoding(answering, target, draft, counts)
         return Begun(assembled, answering, decoding, counts, assembled.cache, drafting)
 
@@ -175,7 +174,8 @@ class Decoder:
         swap.fetch()
         with observing_queries(QUERY_ROWS) as queries:
             logits = first_logits(self._store, assembled, timings)
-        target = SwapTarget(cache, swap, assembled.question_ids, self._target(options, counts))
+        make = self._target(options, counts)
+        target = SwapTarget(cache, swap, assembled.question_ids, make, answering.cancel)
         name = self.compressor_of(options) or BASE
         drafting = self._drafting(name, assembled, options, queries, logits)
         if not drafting.is_on(assembled.cache):
@@ -251,7 +251,7 @@ class Decoder:
         _, rest = split_name(name)
         if base_bits is not None and rest == "exact":
             found.bits_per_scalar, found.kept_share = base_bits, 1.0
-            found.cache, found.resident_bytes = assembled.cache, assembled.cache.resident_bytes
+            found.caches.append(assembled.cache)
             return assembled.cache
         prompt = DraftPrompt(
             assembled.cache,
@@ -265,7 +265,7 @@ class Decoder:
         found.bits_per_scalar = sum(view.bits_per_scalar) / 2
         if base_bits is not None and isinstance(view, DenseView):
             found.bits_per_scalar = base_bits * found.kept_share
-        found.cache, found.resident_bytes = cache, cache.resident_bytes
+        found.caches.append(cache)
         return cache
 
     def _base_bits(self, assembled: Assembled) -> float | None:

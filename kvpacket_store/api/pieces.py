@@ -9,7 +9,7 @@ from kvpacket_store.api.answer import Piece, Timings
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.request import finished_answer
 from kvpacket_store.api.text_answer import ProvisionalText, TextAnswer
-from kvpacket_store.generate import Final, decode_alone
+from kvpacket_store.generate import Final, Provisional, decode_alone
 from kvpacket_store.models import Model
 
 __all__ = ["answer_pieces"]
@@ -39,7 +39,7 @@ def answer_pieces(
     def elapsed_ms() -> float:
         return 1e3 * (time.perf_counter() - clock)
 
-    for event in decode_alone(begun.decoding, model.row_forward()):
+    for event in _events(begun, model):
         if not isinstance(event, Final):
             timings.first_draft = timings.first_draft or elapsed_ms()
             if provisional and (piece := drafted.push(event.token_id)):
@@ -54,3 +54,12 @@ def answer_pieces(
     rest = text.finish()
     timings.total = elapsed_ms()
     yield Piece(rest, finished_answer(begun, text, timings))
+
+
+def _events(begun: Begun, model: Model) -> Iterator[Final | Provisional]:
+    """Run a decoding; whoever stops listening lets what is on its way be."""
+    try:
+        yield from decode_alone(begun.decoding, model.row_forward())
+    finally:
+        if begun.swap is not None:
+            begun.swap.abandon()

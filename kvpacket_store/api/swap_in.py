@@ -11,12 +11,13 @@ from kvpacket_store.api.answer import Fallback
 from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import open_packet
+from kvpacket_store.api.turns import Turns
 from kvpacket_store.assemble import place, place_layer
 from kvpacket_store.codec import RecordReader
-from kvpacket_store.errors import CodecError
+from kvpacket_store.errors import CodecError, NotFoundError, StoreCorruptError, SwapFailedError
 from kvpacket_store.models import SwapCache
 from kvpacket_store.prefill import BodyKV
-from kvpacket_store.types import BitArray
+from kvpacket_store.types import BitArray, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
@@ -36,6 +37,7 @@ class SwapPart:
     start: int
     positions: int
     kv_digest: str
+    token_ids: TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,14 @@ class SwapPolicy:
         Let a verification begin before the last packet's layers are all here.
     link : callable, optional
         See `Link`.
-    turns : semaphore, optional
-        Taken while the K and V are in memory: how many requests' may be at once.
+    turns : Turns, optional
+        Taken while the K and V are in memory: one request's may be at once.
     """
 
     keep: bool = True
     streams_layers: bool = True
     link: Link | None = None
-    turns: threading.Semaphore | None = None
+    turns: Turns | None = None
 
 
 class SwapIn:
@@ -102,13 +104,14 @@ class SwapIn:
         self._thread: threading.Thread | None = None
         self._may_begin = threading.Event()
         self._failures: dict[SwapPart, str] = {}
+        self._is_abandoned = False
 
     def fetch(self) -> None:
         """Begin in the background, if the K and V are not here or on their way."""
         if self._thread is not None or self._cache.is_here:
             return
         turns = self.policy.turns
-        if turns is not None and not turns.acquire(blocking=False):
+        if turns is not None and not turns.take(self):
             return  # another request's exact K and V are in memory: ask again
         self._cache.allocate()
         self._thread = threading.Thread(target=self._fill, name="kvp-swap-in", daemon=True)
@@ -129,11 +132,16 @@ class SwapIn:
         """Wait until nothing is on its way, and prefill what did not arrive."""
         self._join()
         for part, reason in self._failures.items():
-            loaded = self._loader.body(self._namespace, part.packet_key, part.document_id)
-            self._place(loaded.body, part.start)
-            self.fallbacks.append(Fallback(part.packet_key, loaded.fallback_reason or reason))
+            self._place(self._made_again(part), part.start)
+            self.fallbacks.append(Fallback(part.packet_key, reason))
         self._failures.clear()
         self._cache.all_is_here()
+
+    def abandon(self) -> None:
+        """Let what is on its way be: the thread ends before its next packet or layer."""
+        self._is_abandoned = True
+        if self.policy.turns is not None:
+            self.policy.turns.leave(self)
 
     def release(self) -> None:
         """Drop the K and V where memory is short."""
@@ -147,8 +155,8 @@ class SwapIn:
         if self._cache.is_allocated:
             self._may_begin.clear()
             self._cache.drop()
-            if self.policy.turns is not None:
-                self.policy.turns.release()
+        if self.policy.turns is not None:
+            self.policy.turns.leave(self)
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -162,6 +170,8 @@ class SwapIn:
                 self._place(body, start)
             with ReadAhead(self._read, self._parts) as ahead:
                 for part in self._parts:
+                    if self._is_abandoned:
+                        raise SwapFailedError("nobody waits for this prompt any more")
                     self._fill_part(part, ahead.take())
         except Exception as error:
             for part in self._parts:
@@ -202,9 +212,16 @@ class SwapIn:
         enhancement = packets.read_enhancement(
             self._namespace, part.packet_key, kv_digest=part.kv_digest
         )
-        if self.policy.link is not None:
+        if self.policy.link is not None and not self._is_abandoned:
             self.policy.link(len(enhancement))
         return open_packet(self._store, base.record, enhancement)
+
+    def _made_again(self, part: SwapPart) -> BodyKV:
+        """Return a packet's exact K and V by any means; its document may be gone by now."""
+        try:
+            return self._loader.body(self._namespace, part.packet_key, part.document_id).body
+        except (NotFoundError, StoreCorruptError):
+            return self._store.prefiller.segment(part.token_ids)
 
     def _place(self, body: BodyKV, start: int) -> None:
         model, kv_dtype = self._store.model, self._store.kv_dtype

@@ -38,10 +38,9 @@ class Provisional:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to run until ``is_over``; ``block`` returns then, or raises what went wrong."""
+    """Nothing to run until ``is_over``."""
 
     is_over: Callable[[], bool]
-    block: Callable[[], None]
 
 
 Decoding: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, None]

@@ -62,10 +62,11 @@ class BlockTarget(PinnedTarget):
         """See `Target`."""
         slot = self.cache.length
         start = slot - (slot - self._first_slot) % self._block_rows
-        self._block = [*self._block, *fresh]
-        self._block = self._block[len(self._block) - (slot - start) - 1 :]
-        rows = yield self._whole(start, [*self._block, *proposed])
-        first = len(self._block) - 1
+        block = [*self._block, *fresh]
+        block = block[len(block) - (slot - start) - 1 :]
+        rows = yield self._whole(start, [*block, *proposed])
+        self._block = block  # not before: where the forward fails, this is called again
+        first = len(block) - 1
         chosen = accepted_rows(answering, rows[first : first + 1 + len(proposed)], proposed)
         self.cache.set_length(slot + len(chosen))
         return chosen

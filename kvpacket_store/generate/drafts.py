@@ -7,11 +7,15 @@ from typing import Protocol
 
 import torch
 
+from kvpacket_store.errors import ModelError
 from kvpacket_store.generate.answering import Answering, Forwards, Provisional
 from kvpacket_store.generate.horizon import FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SlotCache
+
+_MOST_GROWTH = 48
+"""Tokens by which a draft may grow, beyond twice its length, while the target is on its way."""
 
 __all__ = ["ChainDraft", "Draft", "KVDraft", "NoDraft", "TokenDraft"]
 
@@ -163,17 +167,27 @@ class KVDraft:
         elif self._logits is None:
             return []
         else:
-            proposed.append(answering.choose(self._logits).token_id)
+            try:
+                proposed.append(answering.choose(self._logits).token_id)
+            except ModelError:
+                return []
             yield Provisional(proposed[-1])
             unseen = [*proposed]
-        count = min(count, self._cache.num_slots - self._cache.length - len(unseen))
+        count = min(
+            count,
+            2 * wanted + _MOST_GROWTH,
+            self._cache.num_slots - self._cache.length - len(unseen),
+        )
         while len(proposed) < count and not answering.ends_with(unseen[-1]):
             if len(proposed) >= wanted and target.is_here():
                 break
             answering.raise_if_cancelled()
             logits = (yield RowWork(self._cache, unseen))[-1]
             self._run += unseen
-            choice = answering.choose(logits, proposed)
+            try:
+                choice = answering.choose(logits, proposed)
+            except ModelError:
+                break  # a view so coarse that its logits are no numbers: the target decides
             if target.is_here() and self._horizon.doubts(choice.margin):
                 break  # the target decides this one anyway: its row costs nothing more
             unseen = [choice.token_id]

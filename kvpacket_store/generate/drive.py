@@ -49,7 +49,8 @@ def decode_alone(decoding: Decoding, run: Run) -> Iterator[Final | Provisional]:
                 event = _thrown(decoding, error)
                 continue
         elif isinstance(event, Wait):
-            event.block()
+            while not event.is_over():
+                time.sleep(_POLL_S)
         else:
             yield event
         event = _next(decoding, answer)
@@ -104,10 +105,8 @@ class Together:
 
     def _advance(self, index: int, events: list[Event]) -> None:
         """Go on with one request until it asks for something; write down what."""
-        waiting, decoding = self._asked[index], self._decodings[index]
+        decoding = self._decodings[index]
         try:
-            if isinstance(waiting, Wait):
-                waiting.block()
             asked = _next(decoding, self._answers.pop(index, None))
             while asked is not None and not isinstance(asked, RowWork | Wait):
                 events.append((index, asked))

@@ -55,7 +55,7 @@ class GenerationOptions:
     decode : str
         ``auto``, ``full`` (one token a step on the exact KV) or ``verified`` (drafts).
     exactness : str
-        ``bit`` or ``guarded``; with one-token decoding both are the same.
+        ``bit`` or ``guarded``; the same where the model's rows are alike (`Model.rows_are_alike`).
     compressor : str or None
         What drafts are made on: ``base`` (the base layer of stored packets), or as
         `parse_compressor`, from the exact K and V or, after ``base*``, from the base. None chooses.

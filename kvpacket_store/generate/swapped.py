@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
-from kvpacket_store.errors import SwapFailedError
+from kvpacket_store.errors import CancelledError, SwapFailedError
 from kvpacket_store.generate.answering import Answering, Forwards, Wait
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SwapCache
@@ -35,6 +36,10 @@ class Swap(Protocol):
         """Wait until nothing is on its way, and make what did not arrive again, on this thread."""
         ...
 
+    def abandon(self) -> None:
+        """Let what is on its way be: nobody waits for it; return at once."""
+        ...
+
     def release(self) -> None:
         """Drop them after a verification, if memory is short."""
         ...
@@ -53,6 +58,8 @@ class SwapTarget:
         The prompt's rows that are run on the exact K and V before anything is final.
     inner : callable
         Cache and logits ``[vocab]`` of the prompt's last row → what verifies.
+    cancel : threading.Event, optional
+        Ends the waiting.
     """
 
     def __init__(
@@ -61,12 +68,14 @@ class SwapTarget:
         swap: Swap,
         question_ids: TokenIds,
         inner: Callable[[SwapCache, torch.Tensor], Target],
+        cancel: threading.Event | None = None,
     ) -> None:
         self.cache = cache
         self._swap = swap
         self._question_ids = question_ids
         self._make_inner = inner
         self._inner: Target | None = None
+        self._cancel = cancel
 
     def fetch(self) -> None:
         """Begin to bring them."""
@@ -117,8 +126,15 @@ class SwapTarget:
     def _arrival(self) -> Forwards.Nothing:
         self._swap.fetch()
         if not self._swap.may_begin():
-            yield Wait(self._swap.may_begin, self._swap.wait)
+            yield Wait(lambda: self._is_cancelled or self._swap.may_begin())
+        if self._is_cancelled:
+            self._swap.abandon()
+            raise CancelledError("the request was cancelled")
         self._swap.wait()
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self._cancel is not None and self._cancel.is_set()
 
     def _start_again(self, start: int) -> None:
         """Nothing that a failed forward gave counts."""

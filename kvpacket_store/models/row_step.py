@@ -67,8 +67,9 @@ class RowStep:
         row = self._embedding[token_id : token_id + 1]
         position = torch.tensor([slot + cache.position_offset], device=row.device)
         cos, sin = (part[0] for part in self._rotary.cos_sin(position, row))
-        for layer, k_slots, v_slots in zip(self._layers, cache.k_slots, cache.v_slots, strict=True):
-            row = layer.run(row, k_slots, v_slots, slot, cos, sin)
+        for index, layer in enumerate(self._layers):
+            row = layer.run(row, *cache.layer_slots(index), slot, cos, sin)
+            cache.keep_rows(index, slot, 1)
         return self._head(self._norm(row))[0]
 
 

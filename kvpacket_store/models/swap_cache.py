@@ -37,6 +37,7 @@ class SwapCache(SlotCache):
     >>> cache.allocate()
     >>> cache.resident_bytes
     512
+    >>> cache.set_length(8)
     >>> cache.drop()
     >>> cache.resident_bytes
     128
