@@ -201,7 +201,8 @@ class Model:
     @property
     def rows_are_alike(self) -> bool:
         """Whether a row's bits do not depend on the rows that share its forward."""
-        return has_row_forward(self)
+        with self._forwarding:  # taps of a prefill on another thread are none of the model's
+            return has_row_forward(self)
 
     def row_step(self, cache: SlotCache) -> Callable[[int], torch.Tensor]:
         """Return what appends one token to ``cache`` and gives the next logits ``[vocab]``."""

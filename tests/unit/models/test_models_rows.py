@@ -85,6 +85,24 @@ def test_a_wrapped_projection_is_not_skipped(tiny_model):
     assert model.rows_are_alike
 
 
+def test_a_prefill_on_another_thread_is_no_wrapping(model):
+    """Its taps hang on the model's modules for as long as its forward runs."""
+    import threading
+
+    done = threading.Event()
+
+    def prefill():
+        while not done.is_set():
+            model.capture(PROMPT, model.new_cache(len(PROMPT)))
+
+    thread = threading.Thread(target=prefill)
+    thread.start()
+    found = {model.rows_are_alike for _ in range(200)}
+    done.set()
+    thread.join()
+    assert found == {True}
+
+
 def test_positions_without_slots_are_counted(model):
     """A draft's cache that dropped tokens: what is kept stays at its position."""
     full = prompted(model)
