@@ -1,8 +1,11 @@
 """Drafted text is shown where it was asked for, says so, and is never part of the answer."""
 
+import threading
+
 import pytest
 
 from kvpacket_store.api import Engine
+from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.api.text_answer import ProvisionalText
 from kvpacket_store.types import Document
 
@@ -56,9 +59,13 @@ def test_a_draft_that_is_right_is_said_before_the_final_text(store):
 def test_drafts_on_a_base_are_shown_before_the_first_final_token(layered):
     engine = Engine(layered)
     exact = engine.generate(QUESTION, decode="full", **ASKED)
-    engine.memory.clear()
+    is_open = threading.Event()
+    engine.decoder.policy = SwapPolicy(link=lambda _: is_open.wait(60))
     asked = {**ASKED, "decode": "verified", "compressor": "base"}
-    pieces = [*engine.stream(QUESTION, provisional=True, **asked)]
+    pieces = []
+    for piece in engine.stream(QUESTION, provisional=True, **asked):
+        pieces.append(piece)
+        is_open.set()  # the exact K and V arrive once something was shown
     answer = pieces[-1].answer
     assert answer.token_ids == exact.token_ids
     assert answer.timings_ms.first_draft <= answer.timings_ms.first_token
