@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacket
+from kvpacket_store.api.assembled import Assembled, Placing
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import SelectedDocument
-from kvpacket_store.api.swap_in import SwapIn, SwapPart, SwapPolicy
+from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
 from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import PromptFormat, SlotCache, SwapCache, raise_if_cancelled
@@ -23,33 +23,7 @@ from kvpacket_store.types import TokenIds
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
-__all__ = ["Assembled", "Assembler", "first_logits"]
-
-
-@dataclass(slots=True)
-class Assembled:
-    """A prompt in slots: packets placed, the question not yet run.
-
-    ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these; ``exact_parts`` are the others, and their first slots, where there are any
-    of the first kind. ``draft`` are the packets that draft for a joint prefill.
-    """
-
-    cache: SlotCache
-    plan: AssemblyPlan
-    question_ids: TokenIds
-    documents: list[UsedDocument]
-    fallbacks: list[Fallback]
-    prompt_token_ids: TokenIds
-    prompt_tokens: int
-    cached_tokens: int
-    adapter_tokens: int
-    swap_parts: list[SwapPart] = field(default_factory=list)
-    base_bytes: int = 0
-    exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
-    draft: Assembled | None = None
-    selected: Sequence[SelectedDocument] = ()
-    question: str = ""
+__all__ = ["Assembler", "first_logits"]
 
 
 class Assembler:
@@ -83,8 +57,7 @@ class Assembler:
         plan = self._plan(selected, question_ids, max_new_tokens)
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(cache, timings)
-        built = _Built(iter(plan.packet_starts))
-        built.from_base = from_base
+        built = Placing(iter(plan.packet_starts), from_base=from_base)
         with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
@@ -220,7 +193,7 @@ class Assembler:
         namespace: str,
         document: SelectedDocument,
         cache: SlotCache,
-        built: _Built,
+        built: Placing,
         timings: Timings,
     ) -> UsedDocument:
         used = []
@@ -237,7 +210,7 @@ class Assembler:
         return UsedDocument(document.id, document.score, used)
 
     def _load(
-        self, namespace: str, key: str, document_id: str, built: _Built, timings: Timings
+        self, namespace: str, key: str, document_id: str, built: Placing, timings: Timings
     ) -> LoadedBody:
         """Return a body; what other threads did meanwhile is counted as the time waited for it."""
         started = time.perf_counter()
@@ -270,39 +243,6 @@ class Assembler:
             ids.extend(body.token_ids)
             ids.extend([placeholder] * adapter.trailer_tokens)
         return (*ids, *question_ids)
-
-
-class _Built:
-    """What grows while packets are placed."""
-
-    ahead: ReadAhead[tuple[str, str], LoadedBody]
-
-    def __init__(self, starts: Iterator[int]) -> None:
-        self.starts = starts
-        self.from_base = False
-        self.swap_parts: list[SwapPart] = []
-        self.exact_parts: list[tuple[BodyKV, int]] = []
-        self.loaded: list[LoadedBody] = []
-        self.documents: list[UsedDocument] = []
-
-    def note(self, loaded: LoadedBody, document_id: str, start: int) -> None:
-        """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
-        if not self.from_base:
-            return
-        if loaded.kv_digest is None:
-            self.exact_parts.append((loaded.body, start))
-            return
-        positions = loaded.body.k.shape[2]
-        self.swap_parts.append(
-            SwapPart(
-                loaded.packet_key,
-                document_id,
-                start,
-                positions,
-                loaded.kv_digest,
-                loaded.token_ids,
-            )
-        )
 
 
 def first_logits(store: Store, assembled: Assembled, timings: Timings) -> torch.Tensor:

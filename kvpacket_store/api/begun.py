@@ -11,7 +11,7 @@ from kvpacket_store.generate.answering import Decoding
 from kvpacket_store.models import SlotCache, SwapCache
 
 if TYPE_CHECKING:
-    from kvpacket_store.api.assembly import Assembled
+    from kvpacket_store.api.assembled import Assembled
     from kvpacket_store.api.swap_in import SwapIn
 
 __all__ = ["Begun", "Drafting"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from kvpacket_store.api.answer import Timings
-from kvpacket_store.api.assembly import Assembled, Assembler, first_logits
+from kvpacket_store.api.assembled import Assembled
+from kvpacket_store.api.assembly import Assembler, first_logits
 from kvpacket_store.api.begun import Begun, Drafting
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name

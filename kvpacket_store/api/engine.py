@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
-from kvpacket_store.api.assembly import Assembled, Assembler
+from kvpacket_store.api.assembled import Assembled
+from kvpacket_store.api.assembly import Assembler
 from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun

@@ -1,0 +1,77 @@
+"""A prompt in slots, and what is noted while its packets are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kvpacket_store.api.answer import Fallback, UsedDocument
+from kvpacket_store.api.loaded_body import LoadedBody
+from kvpacket_store.api.read_ahead import ReadAhead
+from kvpacket_store.api.selection import SelectedDocument
+from kvpacket_store.api.swap_in import SwapPart
+from kvpacket_store.assemble import AssemblyPlan
+from kvpacket_store.models import SlotCache
+from kvpacket_store.prefill import BodyKV
+from kvpacket_store.types import TokenIds
+
+__all__ = ["Assembled", "Placing"]
+
+
+@dataclass(slots=True)
+class Assembled:
+    """A prompt in slots: packets placed, the question not yet run.
+
+    ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
+    was read for these; ``exact_parts`` are the others, and their first slots, where there are any
+    of the first kind. ``draft`` are the packets that draft for a joint prefill.
+    """
+
+    cache: SlotCache
+    plan: AssemblyPlan
+    question_ids: TokenIds
+    documents: list[UsedDocument]
+    fallbacks: list[Fallback]
+    prompt_token_ids: TokenIds
+    prompt_tokens: int
+    cached_tokens: int
+    adapter_tokens: int
+    swap_parts: list[SwapPart] = field(default_factory=list)
+    base_bytes: int = 0
+    exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
+    draft: Assembled | None = None
+    selected: Sequence[SelectedDocument] = ()
+    question: str = ""
+
+
+class Placing:
+    """What grows while packets are placed."""
+
+    ahead: ReadAhead[tuple[str, str], LoadedBody]
+
+    def __init__(self, starts: Iterator[int], *, from_base: bool) -> None:
+        self.starts = starts
+        self._from_base = from_base
+        self.swap_parts: list[SwapPart] = []
+        self.exact_parts: list[tuple[BodyKV, int]] = []
+        self.loaded: list[LoadedBody] = []
+        self.documents: list[UsedDocument] = []
+
+    def note(self, loaded: LoadedBody, document_id: str, start: int) -> None:
+        """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
+        if not self._from_base:
+            return
+        if loaded.kv_digest is None:
+            self.exact_parts.append((loaded.body, start))
+            return
+        positions = loaded.body.k.shape[2]
+        self.swap_parts.append(
+            SwapPart(
+                loaded.packet_key,
+                document_id,
+                start,
+                positions,
+                loaded.kv_digest,
+                loaded.token_ids,
+            )
+        )
