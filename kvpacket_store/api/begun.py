@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvpacket_store.api.answer import DecodeInfo, Fallback
 from kvpacket_store.generate import Answering, Draft, VerifiedCounts
 from kvpacket_store.generate.answering import Decoding
-from kvpacket_store.models import SlotCache, SwapCache
+from kvpacket_store.models import SlotCache
 
 if TYPE_CHECKING:
     from kvpacket_store.api.assembled import Assembled
@@ -53,11 +53,8 @@ class Begun:
 
     @property
     def has_exact(self) -> bool:
-        """Whether the exact K and V of the packets are in memory now."""
-        is_joint = self.assembled.plan.question_start == 0 and bool(self.assembled.documents)
-        if is_joint:
-            return False
-        return self.swap is None or (not isinstance(self.exact, SwapCache)) or self.exact.is_here
+        """Whether the exact K and V are in memory now."""
+        return self.exact.is_here
 
     @property
     def exact_bytes(self) -> int:

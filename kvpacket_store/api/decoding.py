@@ -152,10 +152,7 @@ class Decoder:
         assert packets is not None  # noqa: S101 - the caller's condition
         logits = first_logits(self._store, packets, Timings())
         options, slots = answering.options, packets.plan.prompt_positions
-        costs = costs_of(self._store.model, slots, slots)
-        horizon: Horizon | FixedHorizon = Horizon(costs, always=True)
-        if options.draft_tokens is not None:
-            horizon = FixedHorizon(options.draft_tokens)
+        horizon = self._horizon(options, slots, slots)
         draft = KVDraft(packets.cache, horizon, logits, takes_rows=False)
         bits = 8.0 * self._store.kv_dtype.bits_dtype.itemsize
         drafting = Drafting(draft, bits, 1.0, [packets.cache])
@@ -220,24 +217,28 @@ class Decoder:
     ) -> Drafting:
         """Make drafts by name; ``logits`` where they may start before the target."""
         model, slots = self._store.model, assembled.plan.prompt_positions
-        always = options.decode == "verified"
         drafts: list[Draft] = []
         found = Drafting(NoDraft())
         for part in name.split("+"):
             if part == LOOKUP:
-                horizon: Horizon | FixedHorizon = Horizon(
-                    costs_of(model, slots, 0).without_draft(), start=0.5, most=10
-                )
-                drafts.append(TokenDraft(LookupDraft(assembled.prompt_token_ids), horizon))
+                costs = costs_of(model, slots, 0).without_draft()
+                lookup = LookupDraft(assembled.prompt_token_ids)
+                drafts.append(TokenDraft(lookup, Horizon(costs, start=0.5, most=10)))
                 continue
             cache = self._draft_cache(part, assembled, options, queries, found)
-            horizon = Horizon(costs_of(model, slots, cache.length), always=always)
-            if options.draft_tokens is not None:
-                horizon = FixedHorizon(options.draft_tokens)
+            horizon = self._horizon(options, slots, cache.length)
             own_rows = len(assembled.question_ids)
             drafts.append(KVDraft(cache, horizon, logits, own_rows=own_rows))
         found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*drafts)
         return found
+
+    def _horizon(
+        self, options: GenerationOptions, prompt_slots: int, draft_slots: int
+    ) -> Horizon | FixedHorizon:
+        if options.draft_tokens is not None:
+            return FixedHorizon(options.draft_tokens)
+        costs = costs_of(self._store.model, prompt_slots, draft_slots)
+        return Horizon(costs, always=options.decode == "verified")
 
     def _draft_cache(
         self,

@@ -103,13 +103,6 @@ class PacketLoader:
             base_bytes=len(packet.record),
         )
 
-    def base_or_body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
-        """Return what `base` gives, or where the base is unusable what `body` gives."""
-        try:
-            return self.base(namespace, key)
-        except _UNUSABLE:
-            return self.body(namespace, key, document_id)
-
     def ahead(
         self, namespace: str, keys: Sequence[tuple[str, str]]
     ) -> ReadAhead[tuple[str, str], LoadedBody]:

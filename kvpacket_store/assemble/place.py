@@ -24,8 +24,7 @@ def place(
     if count == 0:
         return
     positions = torch.arange(start, start + count, device=model.device)
-    keys = bits_to_tensor(k, kv_dtype).to(device=model.device, dtype=model.dtype)
-    values = bits_to_tensor(v, kv_dtype).to(device=model.device, dtype=model.dtype)
+    keys, values = (_computed(model, bits, kv_dtype) for bits in (k, v))
     cache.k_slots[:, :, start : start + count] = model.rotate_keys(keys, positions)
     cache.v_slots[:, :, start : start + count] = values
 
@@ -46,7 +45,11 @@ def place_layer(
     if count == 0:
         return
     positions = torch.arange(start, start + count, device=model.device)
-    keys = bits_to_tensor(k, kv_dtype).to(device=model.device, dtype=model.dtype)
-    values = bits_to_tensor(v, kv_dtype).to(device=model.device, dtype=model.dtype)
+    keys, values = (_computed(model, bits, kv_dtype) for bits in (k, v))
     cache.k_slots[layer, :, start : start + count] = model.rotate_layer(keys, positions, layer)
     cache.v_slots[layer, :, start : start + count] = values
+
+
+def _computed(model: Model, bits: BitArray, kv_dtype: KVDtype) -> torch.Tensor:
+    """Return bits as the model computes with them."""
+    return bits_to_tensor(bits, kv_dtype).to(device=model.device, dtype=model.dtype)

@@ -9,7 +9,6 @@ from kvpacket_store.generate.drive import (
     Finished,
     Together,
     decode_alone,
-    decode_together,
 )
 from kvpacket_store.generate.horizon import Costs, FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
@@ -46,7 +45,6 @@ __all__ = [
     "VerifiedCounts",
     "Wait",
     "decode_alone",
-    "decode_together",
     "plain_decoding",
     "slots_for",
     "verified_decoding",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from kvpacket_store.generate.answering import Answering, Forwards
-from kvpacket_store.generate.targets import PinnedTarget, accepted_rows
+from kvpacket_store.generate.targets import PinnedTarget
 from kvpacket_store.models import RowWork, SlotCache
 
 __all__ = ["BLOCK_ROWS", "BlockTarget", "slots_for"]
@@ -67,7 +67,7 @@ class BlockTarget(PinnedTarget):
         rows = yield self._whole(start, [*block, *proposed])
         self._block = block  # not before: where the forward fails, this is called again
         first = len(block) - 1
-        chosen = accepted_rows(answering, rows[first : first + 1 + len(proposed)], proposed)
+        chosen = _accepted(answering, rows[first : first + 1 + len(proposed)], proposed)
         self.cache.set_length(slot + len(chosen))
         return chosen
 
@@ -79,3 +79,13 @@ class BlockTarget(PinnedTarget):
         filler = [token_ids[-1]] * (self._block_rows - len(token_ids))
         self.cache.set_length(start)
         return RowWork(self.cache, [*token_ids, *filler], self._block_rows)
+
+
+def _accepted(answering: Answering, rows: torch.Tensor, proposed: Sequence[int]) -> list[int]:
+    """Return the choices that rows ``[1 + n, vocab]`` lead to, the first wrong proposal's last."""
+    chosen: list[int] = []
+    for index, row in enumerate(rows):
+        chosen.append(answering.choose(row, chosen).token_id)
+        if index == len(proposed) or proposed[index] != chosen[-1]:
+            break
+    return chosen

@@ -13,7 +13,7 @@ from kvpacket_store.errors import KVPacketError, SwapFailedError
 from kvpacket_store.generate.answering import Decoding, Final, Provisional, Wait
 from kvpacket_store.models import RowWork
 
-__all__ = ["Event", "Failed", "Finished", "Run", "Together", "decode_alone", "decode_together"]
+__all__ = ["Event", "Failed", "Finished", "Run", "Together", "decode_alone"]
 
 Run: TypeAlias = Callable[[Sequence[RowWork]], list[torch.Tensor]]
 """As ``Model.row_forward()`` returns it."""
@@ -120,15 +120,6 @@ class Together:
             self.leave(index)
         else:
             self._asked[index] = asked
-
-
-def decode_together(decodings: Sequence[Decoding], run: Run) -> Iterator[Event]:
-    """Run requests that are all there, to their ends."""
-    together = Together(run)
-    for index, decoding in enumerate(decodings):
-        together.join(index, decoding)
-    while len(together):
-        yield from together.step()
 
 
 def _next(

@@ -17,7 +17,7 @@ import torch
 from kvpacket_store.generate.answering import Answering, Forwards
 from kvpacket_store.models import RowWork, SlotCache
 
-__all__ = ["PinnedTarget", "RowTarget", "Target", "VerifiedCounts", "accepted_rows"]
+__all__ = ["PinnedTarget", "RowTarget", "Target", "VerifiedCounts"]
 
 
 @dataclass(slots=True)
@@ -152,13 +152,3 @@ class RowTarget(PinnedTarget):
                 break
         self.cache.set_length(start + len(chosen))
         return chosen
-
-
-def accepted_rows(answering: Answering, rows: torch.Tensor, proposed: Sequence[int]) -> list[int]:
-    """Return the choices that rows ``[1 + n, vocab]`` lead to, the first wrong proposal's last."""
-    chosen: list[int] = []
-    for index, row in enumerate(rows):
-        chosen.append(answering.choose(row, chosen).token_id)
-        if index == len(proposed) or proposed[index] != chosen[-1]:
-            break
-    return chosen

@@ -130,6 +130,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Bytes that K and V take in memory now."""
         return self.k_slots.untyped_storage().nbytes() + self.v_slots.untyped_storage().nbytes()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether all of it is in memory and filled as far as its length says."""
+        return True
+
     def free(self) -> None:
         """Give the memory back; the cache is of no use afterwards."""
         self.k_slots, self.v_slots = self.k_slots[:, :, :0].clone(), self.v_slots[:, :, :0].clone()

@@ -21,9 +21,9 @@ from kvpacket_store.generate import (
     NoDraft,
     RowTarget,
     Sampler,
+    Together,
     VerifiedCounts,
     decode_alone,
-    decode_together,
     plain_decoding,
     slots_for,
     verified_decoding,
@@ -50,6 +50,15 @@ class Knowing(NoDraft):
             self.rng.randrange(self.vocabulary) if self.rng.random() < self.wrong else token
             for token in self.answer[first : first + self.talks * max(count, 0)]
         ]
+
+
+def decode_together(decodings, run):
+    """All join at once; yield what they give."""
+    together = Together(run)
+    for index, decoding in enumerate(decodings):
+        together.join(index, decoding)
+    while len(together):
+        yield from together.step()
 
 
 class Request:
