@@ -2,8 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+from verified_requests import DOCS
 
+from kvpacket_store.adapters import Adapter
+from kvpacket_store.api import Engine
 from kvpacket_store.codec.linear.shapes import PackShape
 from kvpacket_store.codec.linear.synthetic import make_pack
 
@@ -25,3 +29,24 @@ def pack_of(model):
 def pack(pack_of):
     """One of them, for bf16."""
     return pack_of()
+
+
+@pytest.fixture
+def layered_store(new_store, pack_of):
+    rows = np.random.default_rng(0).normal(0, 0.3, (50, 64))
+    adapter = Adapter.untrained(rows, num_tokens=4)
+    made = new_store(
+        codec="linear",
+        layers=None,
+        kv_dtype="bf16",
+        codec_pack=pack_of(),
+        segment_tokens=64,
+        adapter=adapter,
+    )
+    made.ingest(DOCS)
+    return made
+
+
+@pytest.fixture
+def layered_engine(layered_store):
+    return Engine(layered_store, memory_bytes=0)
