@@ -283,19 +283,3 @@ def test_a_manifest_that_does_not_add_up_is_refused(store, changes):
     assert PacketManifest.from_json(values).layer_bytes == (200_000, 300_000)
     with pytest.raises(CorruptRecordError, match="manifest"):
         PacketManifest.from_json(values | changes)
-
-
-def test_the_codec_of_new_packets_can_change(store):
-    with PacketStore.open(store.path) as other:
-        store.change_codec("linear", 2, "a" * 64)
-        assert (store.meta.codec, store.meta.layers, store.meta.codec_pack) == (
-            "linear",
-            2,
-            "a" * 64,
-        )
-        assert other.meta.codec == "raw"
-    with PacketStore.open(store.path) as again:
-        assert again.meta == store.meta
-        assert dataclasses.replace(again.meta, codec="raw", layers=1, codec_pack=None) == (
-            make_meta()
-        )

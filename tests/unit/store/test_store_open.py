@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import shutil
 import stat
@@ -203,3 +204,19 @@ def test_a_folder_that_cannot_be_furnished_is_not_there(tmp_path):
     with pytest.raises(StoreError, match="no adapter"):
         PacketStore.create(tmp_path / "s.kvps", make_meta(), furnish=fail)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_codec_of_new_packets_can_change(store):
+    with PacketStore.open(store.path) as other:
+        store.change_codec("linear", 2, "a" * 64)
+        assert (store.meta.codec, store.meta.layers, store.meta.codec_pack) == (
+            "linear",
+            2,
+            "a" * 64,
+        )
+        assert other.meta.codec == "raw"
+    with PacketStore.open(store.path) as again:
+        assert again.meta == store.meta
+        assert dataclasses.replace(again.meta, codec="raw", layers=1, codec_pack=None) == (
+            make_meta()
+        )
