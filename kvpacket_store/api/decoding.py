@@ -173,7 +173,7 @@ class Decoder:
         with observing_queries(QUERY_ROWS) as queries:
             logits = first_logits(self._store, assembled, timings)
         make = self._target(options, counts)
-        target = SwapTarget(cache, swap, assembled.question_ids, make, answering.cancel)
+        target = SwapTarget(cache, swap, assembled.question_ids, make)
         name = self.compressor_of(options) or BASE
         drafting = self._drafting(name, assembled, options, queries, logits)
         if not drafting.is_on(assembled.cache):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 
@@ -19,7 +19,9 @@ from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.sampling import Sampler
 from kvpacket_store.models import RowWork
 
-__all__ = ["Answering", "Decoding", "Final", "Forwards", "Provisional", "Wait"]
+__all__ = ["Answering", "Asked", "Decoding", "Final", "Part", "Provisional", "Wait"]
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +45,15 @@ class Wait:
     is_over: Callable[[], bool]
 
 
-Decoding: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, None]
-"""Is sent the logits ``[keep_logits, vocab]`` of each `RowWork`, and None after all else."""
+Asked: TypeAlias = RowWork | Wait | Final | Provisional
+"""What a decoding gives to whoever drives it."""
 
+Part: TypeAlias = Generator[Asked, torch.Tensor, _Result]
+"""A part of a decoding: sent the logits ``[keep_logits, vocab]`` of each `RowWork`, and None after
+all else; it returns its result."""
 
-class Forwards:
-    """Namespace of the generator types that parts of a decoding have."""
-
-    Tokens: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, list[int]]
-    Nothing: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, None]
-    Rounds: TypeAlias = Generator[
-        RowWork | Wait | Final | Provisional, torch.Tensor, tuple[list[int], list[int]]
-    ]
-    Logits: TypeAlias = Generator[RowWork | Wait | Final | Provisional, torch.Tensor, torch.Tensor]
+Decoding: TypeAlias = Part[None]
+"""A whole one."""
 
 
 @dataclass(slots=True)
@@ -101,6 +99,11 @@ class Answering:
             previous = [*self.prompt_token_ids, *self.token_ids, *ahead]
         return self.sampler.choose(logits, position, previous)
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the caller has gone."""
+        return self.cancel is not None and self.cancel.is_set()
+
     def raise_if_cancelled(self) -> None:
         """Stop here if the caller has gone.
 
@@ -109,5 +112,5 @@ class Answering:
         CancelledError
             ``cancel`` was set.
         """
-        if self.cancel is not None and self.cancel.is_set():
+        if self.is_cancelled:
             raise CancelledError("the request was cancelled")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kvpacket_store.generate.answering import Answering, Forwards
+from kvpacket_store.generate.answering import Answering, Part
 from kvpacket_store.generate.targets import PinnedTarget
 from kvpacket_store.models import RowWork, SlotCache
 
@@ -58,7 +58,7 @@ class BlockTarget(PinnedTarget):
 
     def verify(
         self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Target`."""
         slot = self.cache.length
         start = slot - (slot - self._first_slot) % self._block_rows

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from kvpacket_store.errors import ModelError
-from kvpacket_store.generate.answering import Answering, Forwards, Provisional
+from kvpacket_store.generate.answering import Answering, Part, Provisional
 from kvpacket_store.generate.horizon import FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
 from kvpacket_store.generate.targets import Target
@@ -25,7 +25,7 @@ class Draft(Protocol):
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """Return up to ``count`` tokens after the final ones.
 
         Parameters
@@ -51,7 +51,7 @@ class NoDraft:
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """Return nothing."""
         del answering, fresh, count, target
         yield from ()
@@ -78,7 +78,7 @@ class TokenDraft(NoDraft):
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Draft`."""
         del target
         yield from ()
@@ -99,7 +99,7 @@ class ChainDraft:
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Draft`."""
         for draft in self._drafts:
             self._proposer = draft
@@ -155,7 +155,7 @@ class KVDraft:
 
     def propose(
         self, answering: Answering, fresh: Sequence[int], count: int, target: Target
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Draft`; goes on while the target is on its way."""
         target.fetch()
         wanted = min(self._horizon.count(), count)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from kvpacket_store.errors import KVPacketError, SwapFailedError
-from kvpacket_store.generate.answering import Decoding, Final, Provisional, Wait
+from kvpacket_store.generate.answering import Asked, Decoding, Final, Provisional, Wait
 from kvpacket_store.models import RowWork
 
 __all__ = ["Event", "Failed", "Finished", "Run", "Together", "decode_alone"]
@@ -122,9 +122,7 @@ class Together:
             self._asked[index] = asked
 
 
-def _next(
-    decoding: Decoding, answer: torch.Tensor | None
-) -> RowWork | Wait | Final | Provisional | None:
+def _next(decoding: Decoding, answer: torch.Tensor | None) -> Asked | None:
     try:
         # a fresh coroutine is sent None, and so is one that was given no logits
         return decoding.send(answer)  # type: ignore[arg-type]
@@ -132,9 +130,7 @@ def _next(
         return None
 
 
-def _thrown(
-    decoding: Decoding, error: SwapFailedError
-) -> RowWork | Wait | Final | Provisional | None:
+def _thrown(decoding: Decoding, error: SwapFailedError) -> Asked | None:
     """Let a decoding hear that its forward failed; it asks again, or raises."""
     try:
         return decoding.throw(error)

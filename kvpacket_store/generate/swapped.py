@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
-from kvpacket_store.errors import CancelledError, SwapFailedError
-from kvpacket_store.generate.answering import Answering, Forwards, Wait
+from kvpacket_store.errors import SwapFailedError
+from kvpacket_store.generate.answering import Answering, Part, Wait
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SwapCache
 from kvpacket_store.types import TokenIds
@@ -36,10 +35,6 @@ class Swap(Protocol):
         """Wait until nothing is on its way, and make what did not arrive again, on this thread."""
         ...
 
-    def abandon(self) -> None:
-        """Let what is on its way be: nobody waits for it; return at once."""
-        ...
-
     def release(self) -> None:
         """Drop them after a verification, if memory is short."""
         ...
@@ -58,8 +53,6 @@ class SwapTarget:
         The prompt's rows that are run on the exact K and V before anything is final.
     inner : callable
         Cache and logits ``[vocab]`` of the prompt's last row → what verifies.
-    cancel : threading.Event, optional
-        Ends the waiting.
     """
 
     def __init__(
@@ -68,28 +61,27 @@ class SwapTarget:
         swap: Swap,
         question_ids: TokenIds,
         inner: Callable[[SwapCache, torch.Tensor], Target],
-        cancel: threading.Event | None = None,
     ) -> None:
         self.cache = cache
         self._swap = swap
         self._question_ids = question_ids
         self._make_inner = inner
         self._inner: Target | None = None
-        self._cancel = cancel
 
     def fetch(self) -> None:
         """Begin to bring them."""
         self._swap.fetch()
 
     def is_here(self) -> bool:
-        """Whether a verification may begin."""
+        """Ask for them, which gets a turn once there is one; say if a verification may begin."""
+        self._swap.fetch()
         return self._swap.may_begin()
 
-    def begin(self) -> Forwards.Logits:
+    def begin(self, answering: Answering) -> Part[torch.Tensor]:
         """Run the question on the exact K and V."""
         start = self.cache.length
         while True:
-            yield from self._arrival()
+            yield from self._arrival(answering)
             try:
                 rows = yield RowWork(self.cache, self._question_ids, 1, is_prompt=True)
             except SwapFailedError:
@@ -105,11 +97,11 @@ class SwapTarget:
 
     def verify(
         self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Target`."""
         start = self.cache.length
         while True:
-            yield from self._arrival()
+            yield from self._arrival(answering)
             try:
                 chosen = yield from self._verifier.verify(answering, fresh, proposed)
             except SwapFailedError:
@@ -123,18 +115,12 @@ class SwapTarget:
         assert self._inner is not None  # noqa: S101 - `begin` comes first
         return self._inner
 
-    def _arrival(self) -> Forwards.Nothing:
-        self._swap.fetch()
-        if not self._swap.may_begin():
-            yield Wait(lambda: self._is_cancelled or self._swap.may_begin())
-        if self._is_cancelled:
-            self._swap.abandon()
-            raise CancelledError("the request was cancelled")
+    def _arrival(self, answering: Answering) -> Part[None]:
+        """Wait for the exact K and V, or for the caller to go."""
+        if not self.is_here():
+            yield Wait(lambda: answering.is_cancelled or self.is_here())
+        answering.raise_if_cancelled()
         self._swap.wait()
-
-    @property
-    def _is_cancelled(self) -> bool:
-        return self._cancel is not None and self._cancel.is_set()
 
     def _start_again(self, start: int) -> None:
         """Nothing that a failed forward gave counts."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from kvpacket_store.generate.answering import Answering, Forwards
+from kvpacket_store.generate.answering import Answering, Part
 from kvpacket_store.models import RowWork, SlotCache
 
 __all__ = ["PinnedTarget", "RowTarget", "Target", "VerifiedCounts"]
@@ -58,7 +58,7 @@ class Target(Protocol):
         """Whether a verification would not wait for them."""
         ...
 
-    def begin(self) -> Forwards.Logits:
+    def begin(self, answering: Answering) -> Part[torch.Tensor]:
         """Return the logits ``[vocab]`` of the prompt's last row."""
         ...
 
@@ -68,7 +68,7 @@ class Target(Protocol):
 
     def verify(
         self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """Return the target's own choices as far as the draft saw them coming, and one more.
 
         Parameters
@@ -97,8 +97,9 @@ class PinnedTarget:
         """Return True."""
         return True
 
-    def begin(self) -> Forwards.Logits:
+    def begin(self, answering: Answering) -> Part[torch.Tensor]:
         """Return the logits given."""
+        del answering
         yield from ()
         return self._logits
 
@@ -135,7 +136,7 @@ class RowTarget(PinnedTarget):
 
     def verify(
         self, answering: Answering, fresh: Sequence[int], proposed: Sequence[int]
-    ) -> Forwards.Tokens:
+    ) -> Part[list[int]]:
         """See `Target`."""
         start, tokens = self.cache.length, [fresh[-1], *proposed]
         rows = yield RowWork(self.cache, tokens, len(tokens))

@@ -9,7 +9,7 @@ aligned blocks and keyed noise are ours.
 
 from __future__ import annotations
 
-from kvpacket_store.generate.answering import Answering, Decoding, Final, Forwards
+from kvpacket_store.generate.answering import Answering, Decoding, Final, Part
 from kvpacket_store.generate.drafts import Draft
 from kvpacket_store.generate.targets import Target, VerifiedCounts
 
@@ -53,7 +53,7 @@ def verified_decoding(
 
 def _first_round(
     answering: Answering, target: Target, draft: Draft, counts: VerifiedCounts
-) -> Forwards.Rounds:
+) -> Part[tuple[list[int], list[int]]]:
     """Return the first final token, and what was drafted after it while the target was on its way.
 
     The prompt's last rows decide the first token; so they are its verification.
@@ -63,7 +63,7 @@ def _first_round(
     if not target.is_here():
         early = yield from draft.propose(answering, [], answering.left, target)
     answering.raise_if_cancelled()
-    logits = yield from target.begin()
+    logits = yield from target.begin(answering)
     first = answering.choose(logits).token_id
     if not early:
         return [first], []
