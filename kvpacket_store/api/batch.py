@@ -166,7 +166,7 @@ class Batch:
         begun, text = request.begun, request.text
         assert begun is not None and text is not None  # noqa: S101, PT018 - it ran
         if begun.swap is not None:
-            begun.swap.drop()
+            begun.swap.abandon()  # not `drop`, which would wait for what is on its way
         request.timings.total = request.elapsed_ms()
         text.finish()
         self._results[index] = error or finished_answer(begun, text, request.timings)

@@ -105,6 +105,8 @@ class SwapIn:
         self._may_begin = threading.Event()
         self._failures: dict[SwapPart, str] = {}
         self._is_abandoned = False
+        self._is_filling = False
+        self._ending = threading.Lock()
 
     def fetch(self) -> None:
         """Begin in the background, if the K and V are not here or on their way."""
@@ -114,12 +116,12 @@ class SwapIn:
         if turns is not None and not turns.take(self):
             return  # another request's exact K and V are in memory: ask again
         self._cache.allocate()
-        self._thread = threading.Thread(target=self._fill, name="kvp-swap-in", daemon=True)
+        self._is_filling = True
+        self._thread = threading.Thread(target=self._run, name="kvp-swap-in", daemon=True)
         self._thread.start()
 
     def may_begin(self) -> bool:
         """Whether a verification may begin."""
-        self.fetch()
         return self._cache.is_here or self._may_begin.is_set()
 
     def wait(self) -> None:
@@ -138,10 +140,14 @@ class SwapIn:
         self._cache.all_is_here()
 
     def abandon(self) -> None:
-        """Let what is on its way be: the thread ends before its next packet or layer."""
-        self._is_abandoned = True
-        if self.policy.turns is not None:
-            self.policy.turns.leave(self)
+        """Let what is on its way be: nobody waits for it, its thread ends before the next packet.
+
+        The turn is given back once nothing comes in any more, by that thread if need be.
+        """
+        with self._ending:
+            self._is_abandoned = True
+            if not self._is_filling:
+                self._leave_turns()
 
     def release(self) -> None:
         """Drop the K and V where memory is short."""
@@ -155,13 +161,23 @@ class SwapIn:
         if self._cache.is_allocated:
             self._may_begin.clear()
             self._cache.drop()
-        if self.policy.turns is not None:
-            self.policy.turns.leave(self)
+        self._leave_turns()
 
     def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def _leave_turns(self) -> None:
+        if self.policy.turns is not None:
+            self.policy.turns.leave(self)
+
+    def _run(self) -> None:
+        self._fill()
+        with self._ending:
+            self._is_filling = False
+            if self._is_abandoned:
+                self._leave_turns()
 
     def _fill(self) -> None:
         """Run in the background: whatever happens, those who wait are let go."""

@@ -1,10 +1,13 @@
 """Many requests together: each gets what it gets alone, as many at once as have room."""
 
+import threading
+import time
+
 import pytest
-from verified_requests import IDS, LONG, QUESTION, begun_of, taken
+from verified_requests import IDS, LONG, QUESTION, ask, begun_of, taken
 
 from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.errors import KVPacketError, UsageError
+from kvpacket_store.errors import CancelledError, KVPacketError, UsageError
 
 
 @pytest.fixture
@@ -76,3 +79,18 @@ def test_under_a_limit_requests_take_turns(engine):
     firsts = [answer.timings_ms.first_token for answer in answers]
     assert max(firsts) < min(answer.timings_ms.total for answer in answers)
     assert len({tuple(answer.token_ids) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 1 << 30])
+def test_a_cancelled_request_whose_kv_are_on_their_way_holds_up_no_other(engine, memory_bytes):
+    cancel, shut = threading.Event(), threading.Event()
+    engine.decoder.policy = SwapPolicy(link=lambda _: shut.wait(60))
+    stuck = {"question": QUESTION, **LONG, "decode": "verified", "cancel": cancel}
+    free = {"question": QUESTION, **LONG, "decode": "full"}
+    threading.Timer(0.5, cancel.set).start()
+    started = time.monotonic()
+    found = engine.generate_many([stuck, free], memory_bytes=memory_bytes)
+    assert time.monotonic() - started < 40  # the link is still shut
+    shut.set()
+    assert isinstance(found[0], CancelledError)
+    assert found[1].token_ids == ask(engine, decode="full").token_ids
