@@ -25,7 +25,7 @@ from kvpacket_store.memory import MemoryTier
 from kvpacket_store.packet import Packet, kv_digest, packet_key
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.store import PacketManifest, PacketRecord
-from kvpacket_store.types import TokenIds
+from kvpacket_store.types import BitArray, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
@@ -90,18 +90,11 @@ class PacketLoader:
         manifest = packet.manifest
         self._require_own(manifest)
         read = time.perf_counter()
-        k, v = decode_packet_base(self._store, packet)
-        self._require_shape(key, k.shape, len(manifest.token_ids))
-        return LoadedBody(
-            key,
-            manifest.token_ids,
-            BodyKV(k, v),
-            "disk",
-            load_ms=1e3 * (read - started),
-            decode_ms=1e3 * (time.perf_counter() - read),
-            kv_digest=manifest.kv_digest if len(manifest.layer_bytes) > 1 else None,
-            base_bytes=len(packet.record),
-        )
+        loaded = self._decoded(manifest, decode_packet_base(self._store, packet), started, read)
+        if len(manifest.layer_bytes) > 1:
+            loaded.kv_digest = manifest.kv_digest
+        loaded.base_bytes = len(packet.record)
+        return loaded
 
     def ahead(
         self, namespace: str, keys: Sequence[tuple[str, str]]
@@ -228,16 +221,26 @@ class PacketLoader:
         if wants_same and packet.manifest.kv_digest != manifest.kv_digest:
             raise _ReplacedError
         read = time.perf_counter()
-        k, v = decode_packet(self._store, packet.record, packet.enhancement)
-        self._require_shape(key, k.shape, len(manifest.token_ids))
-        decoded = time.perf_counter()
+        decoded = decode_packet(self._store, packet.record, packet.enhancement)
+        return self._decoded(manifest, decoded, started, read)
+
+    def _decoded(
+        self,
+        manifest: PacketManifest,
+        kv: tuple[BitArray, BitArray],
+        started: float,
+        read: float,
+    ) -> LoadedBody:
+        """Return K and V just decoded; reading began at ``started`` and ended at ``read``."""
+        key, token_ids = manifest.packet_key, manifest.token_ids
+        self._require_shape(key, kv[0].shape, len(token_ids))
         return LoadedBody(
             key,
-            manifest.token_ids,
-            BodyKV(k, v),
+            token_ids,
+            BodyKV(*kv),
             "disk",
             load_ms=1e3 * (read - started),
-            decode_ms=1e3 * (decoded - read),
+            decode_ms=1e3 * (time.perf_counter() - read),
         )
 
     def _require_shape(self, key: str, shape: tuple[int, ...], segment_tokens: int) -> None:

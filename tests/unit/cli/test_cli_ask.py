@@ -12,16 +12,6 @@ from kvpacket_store.errors import UsageError
 QUESTION = "Where does the river end?"
 
 
-@pytest.fixture
-def folder(model, word_embedder, monkeypatch, tmp_path):
-    path = tmp_path / "s.kvps"
-    with kv.Store.create(path, model=model, embedder=word_embedder) as store:
-        store.ingest([kv.Document(id="a", text="The river ends in the sea, after 12 days.")])
-    monkeypatch.setattr("kvpacket_store.api.store.default_embedder", lambda: word_embedder)
-    monkeypatch.setattr("kvpacket_store.models.load_model", lambda name: model)
-    return path
-
-
 def ask(folder, *options):
     arguments = ["ask", str(folder), QUESTION, "--docs", "a", "--max-new-tokens", "12", "--json"]
     return CliRunner().invoke(app, [*arguments, *options])

@@ -27,8 +27,10 @@ def run(model, options, cancel=None, eos_ids=None, forwards=None):
     return (event.token_id for event in events)
 
 
-def test_greedy_decoding_gives_what_transformers_generate_gives(any_model):
-    ours = list(run(any_model, GenerationOptions(max_new_tokens=24, ignore_eos=True)))
+@pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.5}], ids=["plain", "penalty"])
+def test_greedy_decoding_gives_what_transformers_generate_gives(any_model, options):
+    asked = GenerationOptions(max_new_tokens=24, ignore_eos=True, **options)
+    ours = list(run(any_model, asked))
     any_model.hf.set_attn_implementation("eager")
     try:
         out = any_model.hf.generate(
@@ -37,6 +39,7 @@ def test_greedy_decoding_gives_what_transformers_generate_gives(any_model):
             max_new_tokens=24,
             do_sample=False,
             eos_token_id=None,
+            **options,
         )
     finally:
         any_model.hf.set_attn_implementation("kvpacket")
@@ -126,3 +129,18 @@ def test_cancelling_stops_before_the_next_step(model):
 def test_options_are_checked_at_the_door(bad):
     with pytest.raises(UsageError):
         GenerationOptions(**bad)
+
+
+def test_options_reach_the_choice(model):
+    """Each alone changes the answer; top-k of 1 makes it greedy."""
+    sampled = {"max_new_tokens": 24, "temperature": 1.5, "seed": 3}
+    answers = [
+        list(run(model, GenerationOptions(**sampled, **more), eos_ids=frozenset()))
+        for more in ({}, {"sampling_top_k": 4}, {"top_p": 0.2}, {"repetition_penalty": 3.0})
+    ]
+    assert len({tuple(answer) for answer in answers}) == 4
+    greedy = list(run(model, GenerationOptions(max_new_tokens=24), eos_ids=frozenset()))
+    assert (
+        list(run(model, GenerationOptions(**sampled, sampling_top_k=1), eos_ids=frozenset()))
+        == greedy
+    )

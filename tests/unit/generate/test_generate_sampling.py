@@ -12,11 +12,7 @@ from transformers import (
 
 from kvpacket_store.errors import ModelError
 from kvpacket_store.generate import (
-    Answering,
-    GenerationOptions,
     Sampler,
-    decode_alone,
-    plain_decoding,
 )
 from kvpacket_store.generate.cutoffs import Cutoffs
 
@@ -101,43 +97,3 @@ def test_the_callers_logits_stay_as_they_are():
     Sampler(0.0, repetition_penalty=2.0).pick(logits, 0, [1, 2])
     Sampler(0.0).pick(logits, 0)
     assert torch.equal(logits, before)
-
-
-PROMPT = tuple(range(40, 70))
-
-
-def decoded(model, options):
-    cache = model.new_cache(len(PROMPT) + options.max_new_tokens)
-    logits = model.forward(PROMPT, cache)[-1]
-    answering = Answering(Sampler.of(options), options, PROMPT, frozenset())
-    decoding = plain_decoding(answering, cache, logits)
-    return [event.token_id for event in decode_alone(decoding, model.row_forward())]
-
-
-def test_a_penalised_greedy_answer_is_what_transformers_generate_gives(any_model):
-    ours = decoded(any_model, GenerationOptions(max_new_tokens=24, repetition_penalty=1.5))
-    any_model.hf.set_attn_implementation("eager")
-    try:
-        out = any_model.hf.generate(
-            torch.tensor([PROMPT]),
-            attention_mask=torch.ones(1, len(PROMPT)),
-            max_new_tokens=24,
-            do_sample=False,
-            eos_token_id=None,
-            repetition_penalty=1.5,
-        )
-    finally:
-        any_model.hf.set_attn_implementation("kvpacket")
-    assert ours == out[0, len(PROMPT) :].tolist()
-
-
-def test_options_reach_the_choice(model):
-    """Each alone changes the answer; top-k of 1 makes it greedy."""
-    sampled = {"max_new_tokens": 24, "temperature": 1.5, "seed": 3}
-    answers = [
-        decoded(model, GenerationOptions(**sampled, **more))
-        for more in ({}, {"sampling_top_k": 4}, {"top_p": 0.2}, {"repetition_penalty": 3.0})
-    ]
-    assert len({tuple(answer) for answer in answers}) == 4
-    greedy = decoded(model, GenerationOptions(max_new_tokens=24))
-    assert decoded(model, GenerationOptions(**sampled, sampling_top_k=1)) == greedy
