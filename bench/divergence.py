@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ COMPRESSORS = ("base", "base*int8", "base*int4", "base*snapkv:0.5", "base*snapkv
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty")
 
 
-def documents() -> Iterator[tuple[Document, str]]:
-    """Yield documents of about 600 tokens and what to do with each."""
-    for seed in range(4):
+def documents(pairs: int) -> Iterator[tuple[Document, str]]:
+    """Yield documents of about 600 tokens, JSON and code in turn, and what to do with each."""
+    for seed in range(pairs):
         calls = [
             {
                 "tool": f"set_{NAMES[(3 * i + seed) % 10]}",
@@ -117,7 +117,7 @@ def one(
     first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
     if first is None and len(drafted) != len(plain.token_ids):
         first = min(len(drafted), len(plain.token_ids))
-    decode = engine.store.model.tokenizer.decode
+    decode = engine.store.model.tokenizer.detokenize
     return {
         "kind": document.id.split("-")[0],
         "tokens": len(plain.token_ids),
@@ -150,17 +150,17 @@ def summary(name: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def measure(tokens: int) -> dict[str, Any]:
+def measure(tokens: int, pairs: int, compressors: Sequence[str]) -> dict[str, Any]:
     """Return a row a compressor and kind of document."""
     rows = []
     with (
         tempfile.TemporaryDirectory() as scratch,
         Store.create(Path(scratch) / "bench.kvps", model="smollm2", codec="linear") as store,
     ):
-        tasks = list(documents())
+        tasks = list(documents(pairs))
         store.ingest([document for document, _ in tasks])
         engine = Engine(store)
-        for name in COMPRESSORS:
+        for name in compressors:
             found = [one(engine, document, question, name, tokens) for document, question in tasks]
             rows += [
                 summary(name, kind, [row for row in found if row["kind"] == kind])
@@ -173,7 +173,10 @@ def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=640)
-    report("divergence", measure(parser.parse_args().tokens))
+    parser.add_argument("--pairs", type=int, default=4, help="documents of JSON and of code")
+    parser.add_argument("--compressors", nargs="*", default=COMPRESSORS)
+    args = parser.parse_args()
+    report("divergence", measure(args.tokens, args.pairs, args.compressors))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ class SwapIn:
             return  # another request's exact K and V are in memory: ask again
         self._cache.allocate()
         self._is_filling = True
-        self._thread = threading.Thread(target=self._run, name="kvp-swap-in", daemon=True)
+        # no daemon: one that is killed inside a kernel at exit takes the process down with SIGABRT
+        self._thread = threading.Thread(target=self._run, name="kvp-swap-in")
         self._thread.start()
 
     def may_begin(self) -> bool:
