@@ -25,7 +25,7 @@ from kvpacket_store.api.selection import Query
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.generate import Final, decode_alone, plain_decoding
-from kvpacket_store.models import SlotCache
+from kvpacket_store.models import RowWork, SlotCache
 from kvpacket_store.types import Document
 
 COMPRESSORS = ("base", "base*int8", "base*int4", "base*snapkv:0.5", "base*snapkv:0.25")
@@ -73,7 +73,7 @@ def draft_alone(engine: Engine, begun: Begun) -> tuple[list[int], torch.Tensor]:
     question = begun.assembled.question_ids
     # the view keeps the question's rows; its last one is run again for its logits
     cache.set_length(cache.length - 1)
-    logits = model.forward(question[-1:], cache)[-1]
+    logits = model.row_forward()((RowWork(cache, question[-1:]),))[0][-1]
     decoding = plain_decoding(begun.answering, cache, logits)
     events = decode_alone(decoding, model.row_forward())
     return [event.token_id for event in events if isinstance(event, Final)], logits
