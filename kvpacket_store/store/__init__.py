@@ -12,15 +12,9 @@ says where everything lies, ``numbers.py`` under which numbers, and ``rows.py`` 
 This room knows no tensors and no models: a record is opaque.
 """
 
-from kvpacket_store.store.manifests import (
-    DocumentManifest,
-    DocumentWrite,
-    PacketManifest,
-    PacketRecord,
-    SegmentRef,
-    StoredPacket,
-)
+from kvpacket_store.store.manifests import DocumentManifest, DocumentWrite, SegmentRef
 from kvpacket_store.store.meta import FORMAT_VERSION, StoreMeta
+from kvpacket_store.store.packet_manifest import PacketManifest, PacketRecord, StoredPacket
 from kvpacket_store.store.read_counts import BytesRead
 from kvpacket_store.store.reports import Damage, DocumentPage, SpaceReport, StoreStats
 from kvpacket_store.store.store import PacketStore

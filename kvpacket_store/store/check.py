@@ -11,7 +11,7 @@ from kvpacket_store.store.claims import ClaimsReader, is_without_manifest
 from kvpacket_store.store.document_ids import shown_id
 from kvpacket_store.store.document_rows import parse_document, size_of_document
 from kvpacket_store.store.embeddings import embedding_keys, is_embedding_of
-from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
+from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import (
     NamespaceRow,
     every_namespace,
@@ -21,6 +21,7 @@ from kvpacket_store.store.namespaces import (
 )
 from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
 from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packet_manifest import PacketManifest
 from kvpacket_store.store.packets import parse_manifest, size_of
 from kvpacket_store.store.pins import is_pinned
 from kvpacket_store.store.reports import Counters, Damage

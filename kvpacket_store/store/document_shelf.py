@@ -17,18 +17,14 @@ from kvpacket_store.store.documents import (
 from kvpacket_store.store.embedding_shelf import EmbeddingShelf
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.listing_shelf import ListingShelf
-from kvpacket_store.store.manifests import (
-    DocumentManifest,
-    DocumentWrite,
-    PacketRecord,
-    StoredPacket,
-)
+from kvpacket_store.store.manifests import DocumentManifest, DocumentWrite
 from kvpacket_store.store.namespaces import (
     NamespaceRow,
     find_namespace,
     find_or_add_namespace,
 )
 from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packet_manifest import PacketRecord, StoredPacket
 from kvpacket_store.store.packets import find_manifest, require_held
 from kvpacket_store.store.pins import set_pin
 from kvpacket_store.store.read_counts import ReadCounter

@@ -16,8 +16,9 @@ from kvpacket_store.store.embeddings import (
     delete_embeddings,
     write_embeddings,
 )
-from kvpacket_store.store.manifests import DocumentManifest, PacketManifest
+from kvpacket_store.store.manifests import DocumentManifest
 from kvpacket_store.store.namespaces import NamespaceRow
+from kvpacket_store.store.packet_manifest import PacketManifest
 from kvpacket_store.store.packets import (
     PreparedPacket,
     delete_packet,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xxhash
 
 from kvpacket_store.errors import CorruptRecordError
-from kvpacket_store.store.manifests import PacketManifest, StoredPacket
+from kvpacket_store.store.packet_manifest import PacketManifest, StoredPacket
 from kvpacket_store.store.packets import cut
 from kvpacket_store.store.schema import Table, chunk_key
 from kvpacket_store.store.transaction import Transaction

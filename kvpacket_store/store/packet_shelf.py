@@ -9,13 +9,13 @@ from itertools import islice
 from kvpacket_store.store.accounts import settle
 from kvpacket_store.store.documents import replace_packet, stage_packet
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.namespaces import (
     every_namespace,
     find_namespace,
     find_or_add_namespace,
 )
 from kvpacket_store.store.numbers import has_form
+from kvpacket_store.store.packet_manifest import PacketManifest, PacketRecord
 from kvpacket_store.store.packets import (
     PreparedPacket,
     find_manifest,

@@ -9,8 +9,8 @@ from itertools import islice
 import xxhash
 
 from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.numbers import has_form
+from kvpacket_store.store.packet_manifest import PacketManifest, PacketRecord
 from kvpacket_store.store.reports import Counters
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
 from kvpacket_store.store.schema import CHUNK_BYTES, Table, chunk_key, packet_bytes

@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import dataclass
 
-from kvpacket_store.store.manifests import StoredPacket
+from kvpacket_store.store.packet_manifest import StoredPacket
 from kvpacket_store.types import Report
 
 __all__ = ["BytesRead", "ReadCounter"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from kvpacket_store.errors import CodecError, NotFoundError
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.manifests import PacketManifest, StoredPacket
 from kvpacket_store.store.namespaces import find_namespace
 from kvpacket_store.store.packet_copies import (
     copy_layer,
@@ -14,6 +13,7 @@ from kvpacket_store.store.packet_copies import (
     require_checksums,
     require_layer,
 )
+from kvpacket_store.store.packet_manifest import PacketManifest, StoredPacket
 from kvpacket_store.store.packets import find_manifest, is_intact, require_held, require_tokens
 from kvpacket_store.store.read_counts import BytesRead, ReadCounter
 from kvpacket_store.store.schema import packet_row_key

@@ -6,9 +6,9 @@ from kvpacket_store.errors import UsageError
 from kvpacket_store.store.accounts import settle
 from kvpacket_store.store.documents import remove_packet
 from kvpacket_store.store.environment import Environment
-from kvpacket_store.store.manifests import PacketManifest, PacketRecord
 from kvpacket_store.store.namespaces import shared_namespace
 from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packet_manifest import PacketManifest, PacketRecord
 from kvpacket_store.store.packets import is_intact, prepare_packet, require_tokens, write_packet
 from kvpacket_store.store.read_counts import ReadCounter
 from kvpacket_store.store.reading_shelf import require_packet

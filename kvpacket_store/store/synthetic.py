@@ -9,13 +9,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from kvpacket_store.store.manifests import (
-    DocumentManifest,
-    DocumentWrite,
-    PacketRecord,
-    SegmentRef,
-)
+from kvpacket_store.store.manifests import DocumentManifest, DocumentWrite, SegmentRef
 from kvpacket_store.store.meta import StoreMeta
+from kvpacket_store.store.packet_manifest import PacketRecord
 
 __all__ = ["make_meta", "make_record", "make_write", "record_bytes"]
 

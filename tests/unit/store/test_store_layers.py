@@ -7,7 +7,7 @@ import pytest
 
 from kvpacket_store.errors import CorruptRecordError, NotFoundError, UsageError
 from kvpacket_store.store import PacketStore
-from kvpacket_store.store.manifests import PacketManifest
+from kvpacket_store.store.packet_manifest import PacketManifest
 from kvpacket_store.store.schema import CHUNK_BYTES, Table, packet_row_key
 from kvpacket_store.store.synthetic import make_meta, make_record, make_write
 from kvpacket_store.store.transaction import Transaction
