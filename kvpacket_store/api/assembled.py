@@ -40,6 +40,7 @@ class Assembled:
     base_bytes: int = 0
     exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
     draft: Assembled | None = None
+    namespace: str = ""
     selected: Sequence[SelectedDocument] = ()
     question: str = ""
 

@@ -10,6 +10,7 @@ import torch
 
 from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacket
 from kvpacket_store.api.assembled import Assembled, Placing
+from kvpacket_store.api.importance import prompt_importance
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import SelectedDocument
@@ -83,6 +84,7 @@ class Assembler:
             swap_parts=built.swap_parts,
             exact_parts=built.exact_parts if built.swap_parts else [],
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
+            namespace=namespace,
             selected=selected,
             question=question,
         )
@@ -107,6 +109,10 @@ class Assembler:
             parts=assembled.swap_parts,
             policy=policy,
         )
+
+    def importance(self, assembled: Assembled) -> torch.Tensor:
+        """Return how much each slot of a prompt is needed, float32 ``[L, H, T]``."""
+        return prompt_importance(self._store, self._loader, assembled)
 
     def slots_of(
         self, selected: Sequence[SelectedDocument], question: str, max_new_tokens: int

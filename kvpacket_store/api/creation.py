@@ -47,6 +47,7 @@ def create_packet_store(
     max_bytes: int | None,
     packet_ttl_s: int | None,
     segment_tokens: int,
+    importance: bool,
     embedder_digest: str,
 ) -> PacketStore:
     """Check the choices (see ``Store.create``), describe them, and make the folder."""
@@ -75,6 +76,7 @@ def create_packet_store(
         kv_dtype=prefiller.kv_dtype.value,
         recipe=PREFILL_RECIPE,
         segment_tokens=segment_tokens,
+        importance=importance,
         max_bytes=max_bytes,
         packet_ttl_s=packet_ttl_s,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -18,7 +18,7 @@ from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name
 from kvpacket_store.api.exactness import exactness_of
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
-from kvpacket_store.compress import DenseView, parse_compressor
+from kvpacket_store.compress import DenseView, parse_compressor, takes_importance
 from kvpacket_store.generate import (
     Answering,
     BlockTarget,
@@ -261,6 +261,7 @@ class Decoder:
             preamble_tokens=assembled.plan.preamble_tokens,
             question_tokens=len(assembled.question_ids),
             new_tokens=options.max_new_tokens,
+            importance=self._assembler.importance(assembled) if takes_importance(rest) else None,
         )
         cache, view = draft_cache(self._store.model, prompt, rest)
         found.kept_share = view.num_slots / assembled.plan.prompt_positions

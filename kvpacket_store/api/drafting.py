@@ -30,6 +30,8 @@ class DraftPrompt:
         Kept whatever their score.
     new_tokens : int
         Room for the answer.
+    importance : float32 [L, H, T], optional
+        Where the compressor judges by it.
     """
 
     cache: SlotCache
@@ -37,6 +39,7 @@ class DraftPrompt:
     preamble_tokens: int
     question_tokens: int
     new_tokens: int
+    importance: torch.Tensor | None = None
 
 
 def split_name(name: str) -> tuple[bool, str]:
@@ -91,6 +94,7 @@ def _prompt_kv(model: Model, prompt: DraftPrompt) -> PromptKV:
         v,
         scaling=float(model.attentions[0].scaling),
         queries=torch.stack(prompt.queries) if prompt.queries else None,
+        importance=prompt.importance,
         rope=HalfSplitRope([rotary.inv_freq for rotary in rotaries]),
         first=prompt.preamble_tokens,
         recent=prompt.question_tokens,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.incoming import checked_document, content_hash, metadata_hash
 from kvpacket_store.api.ingest_writer import CommitWork, IngestWriter, PendingPacket, StageWork
 from kvpacket_store.api.reports import IngestReport
@@ -182,7 +183,8 @@ class Ingest:
             self._report.packets.added += 1
             return
         body = self._store.prefiller.segment(segment.token_ids)
-        self._pending.append(PendingPacket(key, segment.token_ids, body))
+        importance = wanted_importance(self._store, body, segment.token_ids)
+        self._pending.append(PendingPacket(key, segment.token_ids, body, importance))
         self._pending_tokens += len(segment.token_ids)
         if self._pending_tokens >= _GROUP_TOKENS:
             self._hand_over_packets()  # a long document: do not wait for its end

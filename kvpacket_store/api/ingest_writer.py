@@ -6,6 +6,7 @@ import queue
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.records import make_record
 from kvpacket_store.api.reports import IngestReport
 from kvpacket_store.errors import DocumentError, StoreFullError
@@ -30,6 +31,7 @@ class PendingPacket:
     packet_key: str
     token_ids: TokenIds
     body: BodyKV
+    importance: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,13 @@ class IngestWriter:
             self._commit(work)
 
     def _encode(self, packet: PendingPacket) -> None:
-        record = make_record(self._store, packet.packet_key, packet.token_ids, packet.body)
+        record = make_record(
+            self._store,
+            packet.packet_key,
+            packet.token_ids,
+            packet.body,
+            importance=packet.importance,
+        )
         self._records[packet.packet_key] = record
         self._record_bytes += record.stored_bytes
         self._report.packets.added += 1
@@ -151,7 +159,13 @@ class IngestWriter:
         for key in write.manifest.packet_keys:
             if key not in records:
                 body = self._store.prefiller.segment(token_ids[key])
-                records[key] = make_record(self._store, key, token_ids[key], body)
+                records[key] = make_record(
+                    self._store,
+                    key,
+                    token_ids[key],
+                    body,
+                    importance=wanted_importance(self._store, body, token_ids[key]),
+                )
         return records
 
     def _put(self, writes: list[DocumentWrite]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.packet_tokens import packet_tokens
 from kvpacket_store.api.read_ahead import ReadAhead
@@ -91,7 +92,7 @@ class PacketLoader:
         self._require_own(manifest)
         read = time.perf_counter()
         loaded = self._decoded(manifest, decode_packet_base(self._store, packet), started, read)
-        if len(manifest.layer_bytes) > 1:
+        if manifest.num_records > 1:
             loaded.kv_digest = manifest.kv_digest
         loaded.base_bytes = len(packet.record)
         return loaded
@@ -267,7 +268,8 @@ class PacketLoader:
         if self._store.prefiller.segment_key(token_ids) != key:
             return  # made by another recipe: under this key it would never be found
         with contextlib.suppress(KVPacketError):
-            record = make_record(self._store, key, token_ids, body)
+            importance = wanted_importance(self._store, body, token_ids)
+            record = make_record(self._store, key, token_ids, body, importance=importance)
             self._store.packets.replace_record(namespace, record)
 
     def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:

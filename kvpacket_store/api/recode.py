@@ -15,6 +15,7 @@ from kvpacket_store.api.codec_choice import (
     choose_pack,
 )
 from kvpacket_store.api.codec_packs import keep_within_cap
+from kvpacket_store.api.importance import stored_importance
 from kvpacket_store.api.records import decode_packet, encode_packet
 from kvpacket_store.codec import info
 from kvpacket_store.errors import CodecError, LevelUnavailableError, NotFoundError
@@ -159,7 +160,7 @@ class _Recoding:
 
     def _is_so(self, packet: StoredPacket) -> bool:
         found, meta = info(packet.record), self._store.meta
-        layers = len(packet.manifest.layer_bytes)
+        layers = packet.manifest.num_records
         wanted = (meta.codec, meta.layers, meta.codec_pack, meta.base_step)
         return (found.level, layers, found.pack, found.base_step) == wanted
 
@@ -172,8 +173,9 @@ class _Recoding:
         if kv_digest(k, v) != manifest.kv_digest:
             raise CodecError("K and V decode to other bits than were stored")
         record, enhancement = encode_packet(self._store, k, v)
+        key, namespace = manifest.packet_key, manifest.namespace or ""
         return PacketRecord(
-            packet_key=manifest.packet_key,
+            packet_key=key,
             record=record,
             token_ids=manifest.token_ids,
             positions=manifest.positions,
@@ -181,4 +183,5 @@ class _Recoding:
             kv_digest=manifest.kv_digest,
             engine=manifest.engine,
             enhancement=enhancement,
+            importance=stored_importance(self._store, namespace, key),
         )

@@ -30,11 +30,17 @@ __all__ = ["decode_packet", "decode_packet_base", "encode_packet", "make_record"
 
 
 def make_record(
-    store: Store, packet_key: str, token_ids: TokenIds, body: BodyKV, *, layers: int | None = None
+    store: Store,
+    packet_key: str,
+    token_ids: TokenIds,
+    body: BodyKV,
+    *,
+    layers: int | None = None,
+    importance: bytes | None = None,
 ) -> PacketRecord:
     """Encode a body as the store does now; the encoder verifies what it wrote.
 
-    ``layers`` are the store's unless given.
+    ``layers`` are the store's unless given; ``importance`` is filed beside them.
 
     Raises
     ------
@@ -51,6 +57,7 @@ def make_record(
         kv_digest=kv_digest(body.k, body.v),
         engine=store.prefiller.engine,
         enhancement=enhancement,
+        importance=importance,
     )
 
 
@@ -96,7 +103,7 @@ def decode_packet_base(store: Catalogue, packet: StoredPacket) -> tuple[BitArray
 
     Errors as `decode_packet`.
     """
-    if len(packet.manifest.layer_bytes) == 1:
+    if packet.manifest.num_records == 1:
         return decode_packet(store, packet.record)
     try:
         return decode_base(packet.record, packs=_packs(store, packet.record))

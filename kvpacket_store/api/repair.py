@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.codec_packs import keep_within_cap
+from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.records import make_record
 from kvpacket_store.errors import (
@@ -64,7 +65,9 @@ def _prefill_again(
 ) -> None:
     token_ids = loader.token_ids(namespace, key, found.document_ids[0])
     body = store.prefiller.segment(token_ids)
-    store.packets.replace_record(namespace, make_record(store, key, token_ids, body))
+    importance = wanted_importance(store, body, token_ids)
+    record = make_record(store, key, token_ids, body, importance=importance)
+    store.packets.replace_record(namespace, record)
 
 
 def _embed_again(store: Store, namespace: str, document_id: str) -> None:

@@ -57,6 +57,7 @@ class Store(Equipped):
         max_bytes: int | None = None,
         packet_ttl_s: int | None = None,
         segment_tokens: int = 512,
+        importance: bool = False,
         embedder: SentenceEmbedder | None = None,
     ) -> Store:
         """Make a store for one model and adapter.
@@ -74,10 +75,9 @@ class Store(Equipped):
         layers : int, optional
             2: base and enhancement apart, for ``linear`` alone, and its default; else 1.
         codec_pack : CodecPack or path, optional
-            What ``linear`` knows of the model; default: the one shipped for it. The store keeps it.
+            What ``linear`` knows of the model; default: the one shipped for it.
         base_step : str, pair of str, or sequence of such pairs, optional
-            How coarse a base is: ``"sigma/8"``, ``"sigma/4"`` (the default) or ``"sigma/2"``; for
-            K and V apart, or for each layer.
+            ``"sigma/8"``, ``"sigma/4"`` (default), ``"sigma/2"``; K and V apart, or by layer.
         kv_dtype : str, optional
             Default: the model's own. Another one rounds K and V once, at prefill.
         max_bytes : int, optional
@@ -86,6 +86,8 @@ class Store(Equipped):
             Packets unused for longer are let go first; their documents stay.
         segment_tokens : int
             Longest segment.
+        importance : bool
+            Store how much tokens are needed, for drafts without the others: prefill takes longer.
 
         Raises
         ------
@@ -110,6 +112,7 @@ class Store(Equipped):
             max_bytes=max_bytes,
             packet_ttl_s=packet_ttl_s,
             segment_tokens=segment_tokens,
+            importance=importance,
             embedder_digest=embedder.digest,
         )
         return cls(packets, Path(path), model=loaded, embedder=embedder)
@@ -227,7 +230,7 @@ class Store(Equipped):
         deep : bool
             Read every byte against its checksum, decode every packet and compare its digest.
         recompute : int
-            So many packets, drawn at random, are prefilled again and compared bit for bit.
+            So many packets, at random, are prefilled again and compared bit for bit.
         repair : bool
             Prefill damaged packets again from their token ids, embed again, count again.
         progress : callable, optional
@@ -283,8 +286,6 @@ class Store(Equipped):
         self, path: str | Path, *, namespace: str = DEFAULT_NAMESPACE
     ) -> ImportReport:
         """File a bundle's documents; each packet is decoded and its key made anew before it is in.
-
-        Codec packs that such a packet needs come with it.
 
         Raises
         ------

@@ -39,6 +39,14 @@ def init(
         int | None, typer.Option(help="Seconds after which unused packets may go.")
     ] = None,
     segment_tokens: Annotated[int, typer.Option(help="Longest segment.")] = 512,
+    importance: Annotated[
+        bool,
+        typer.Option(
+            "--importance",
+            help="Store how much each token is needed: prefill takes twice as long, and drafts by "
+            "`--compressor importance:0.25` cost nothing online.",
+        ),
+    ] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Create a store for one model and adapter."""
@@ -56,6 +64,7 @@ def init(
         max_bytes=max_bytes,
         packet_ttl_s=packet_ttl,
         segment_tokens=segment_tokens,
+        importance=importance,
     ) as made:
         meta = made.meta
         report = {
@@ -71,6 +80,7 @@ def init(
             "max_bytes": meta.max_bytes,
             "packet_ttl_s": meta.packet_ttl_s,
             "segment_tokens": meta.segment_tokens,
+            "importance": meta.importance,
         }
     if as_json:
         print_json(report)

@@ -1,7 +1,12 @@
 """Draft views of a prompt's K and V: fewer slots, fewer bits, or both. Drafts may be wrong."""
 
+from kvpacket_store.compress.importance import (
+    importance_bytes,
+    importance_from,
+    slot_importance,
+)
 from kvpacket_store.compress.importance_map import ImportanceMap
-from kvpacket_store.compress.names import compressor_names, parse_compressor
+from kvpacket_store.compress.names import compressor_names, parse_compressor, takes_importance
 from kvpacket_store.compress.plan import Compressor, DraftView, Plan
 from kvpacket_store.compress.prompt import LayerKV, PromptKV, Rope
 from kvpacket_store.compress.rope import HalfSplitRope
@@ -18,5 +23,9 @@ __all__ = [
     "PromptKV",
     "Rope",
     "compressor_names",
+    "importance_bytes",
+    "importance_from",
     "parse_compressor",
+    "slot_importance",
+    "takes_importance",
 ]

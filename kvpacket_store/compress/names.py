@@ -14,15 +14,16 @@ from kvpacket_store.compress.quantisers import Kivi, KVQuant, Noise, PerToken, Q
 from kvpacket_store.compress.scorers import Scorer
 from kvpacket_store.errors import UsageError
 
-__all__ = ["compressor_names", "parse_compressor"]
+__all__ = ["compressor_names", "parse_compressor", "takes_importance"]
 
 _EXACT = "exact"
 _MAPPED = "kvzap"
+_STORED = "importance"
 
 _SCORERS: Mapping[str, Scorer] = {
     "expected": scorers.expected_scores,
     "h2o": scorers.h2o_scores,
-    "importance": scorers.importance_scores,
+    _STORED: scorers.importance_scores,
     "keydiff": scorers.keydiff_scores,
     "knorm": scorers.knorm_scores,
     "random": scorers.random_scores,
@@ -86,6 +87,17 @@ def parse_compressor(name: str, importance_map: ImportanceMap | None = None) -> 
     if len(quantisers) > 1:
         raise UsageError(f"{name} quantises twice; name one of {', '.join(_QUANTISERS)}")
     return ProductCompressor(name, tuple(droppers), quantisers[0] if quantisers else None)
+
+
+def takes_importance(name: str) -> bool:
+    """Whether a compressor judges by the importance that is stored with packets.
+
+    Examples
+    --------
+    >>> takes_importance("importance:0.5*int8"), takes_importance("keydiff:0.5")
+    (True, False)
+    """
+    return any(part.partition(":")[0] == _STORED for part in name.split("*"))
 
 
 def _number(part: str, text: str) -> float:

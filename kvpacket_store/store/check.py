@@ -20,7 +20,7 @@ from kvpacket_store.store.namespaces import (
     shared_namespace,
 )
 from kvpacket_store.store.numbers import NUMBERED, has_form, number_of
-from kvpacket_store.store.packet_copies import copy_packet, require_checksums
+from kvpacket_store.store.packet_copies import copy_layer, require_layer
 from kvpacket_store.store.packet_manifest import PacketManifest
 from kvpacket_store.store.packets import parse_manifest, size_of
 from kvpacket_store.store.pins import is_pinned
@@ -184,7 +184,8 @@ class _Check:
         if len(sizes) > manifest.num_chunks:
             raise CorruptRecordError(f"{len(sizes)} chunks instead of {manifest.num_chunks}")
         if self.deep:
-            require_checksums(copy_packet(self.tx, key, manifest))
+            for layer in range(len(manifest.layer_bytes)):
+                require_layer(manifest, layer, copy_layer(self.tx, key, manifest, layer))
         elif tuple(sizes) != manifest.chunk_sizes:
             for index, size in enumerate(manifest.chunk_sizes):
                 if self.tx.size(Table.CHUNKS, chunk_key(key, index)) != size:

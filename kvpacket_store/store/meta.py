@@ -13,6 +13,7 @@ __all__ = ["FORMAT_VERSION", "MIN_MAX_BYTES", "StoreMeta"]
 
 FORMAT_VERSION = 1
 MIN_MAX_BYTES = 1 << 20
+_ADDED_LATER = ("base_step", "importance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class StoreMeta:
     base_step : sequence of (str, str), or None
         How coarse the base of new packets in two layers is, by model layer, for K and for V. None:
         they have one layer, or an early version made the store, and it is the codec's default.
+    importance : bool
+        Whether new packets are stored with how much each position is needed.
     packet_ttl_s : int or None
         Packets unused for longer are evicted, first of all and by `gc`; None: not for their age.
     format_version : int
@@ -75,6 +78,7 @@ class StoreMeta:
     codec_pack: str | None = None
     packet_ttl_s: int | None = None
     base_step: tuple[tuple[str, str], ...] | None = None
+    importance: bool = False
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -84,6 +88,8 @@ class StoreMeta:
             if self.layers != 2 or not are_base_steps(self.base_step, num_layers):
                 raise UsageError(f"base_step {self.base_step!r:.80} is not of this store's layers")
             object.__setattr__(self, "base_step", tuple((k, v) for k, v in self.base_step))
+        if type(self.importance) is not bool:
+            raise UsageError(f"importance is {self.importance!r:.80}; it is true or false")
         if self.max_bytes is not None and self.max_bytes < MIN_MAX_BYTES:
             raise UsageError(
                 f"max_bytes {self.max_bytes} is too little for a store; "
@@ -96,10 +102,11 @@ class StoreMeta:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; without ``base_step`` where it is None, as before it was."""
+        """Return plain JSON values, without fields added later that are as before they were."""
         values = asdict(self)
-        if self.base_step is None:
-            del values["base_step"]
+        for name in _ADDED_LATER:
+            if not values[name]:
+                del values[name]
         return values
 
     @classmethod
@@ -122,7 +129,7 @@ class StoreMeta:
                 "upgrade kvpacket-store"
             )
         names = {field.name for field in fields(cls)}
-        if {*values, "base_step"} != names:
+        if {*values, *_ADDED_LATER} != names:
             raise StoreCorruptError(
                 f"the store's description lacks or adds fields: {sorted(set(values) ^ names)}"
             )

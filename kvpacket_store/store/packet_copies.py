@@ -25,8 +25,8 @@ def copy_packet(
     CorruptRecordError
         A chunk is missing or has another length.
     """
-    record = copy_layer(tx, key, manifest, 0) if manifest.layer_bytes else b""
-    if base_only or len(manifest.layer_bytes) < 2:
+    record = copy_layer(tx, key, manifest, 0) if manifest.num_records else b""
+    if base_only or manifest.num_records < 2:
         return StoredPacket(manifest, record)
     return StoredPacket(manifest, record, copy_layer(tx, key, manifest, 1))
 

@@ -36,6 +36,8 @@ class PacketRecord:
         What prefilled it: framework, version, device.
     enhancement : bytes or None
         What completes a base. Not empty.
+    importance : bytes or None
+        How much each position is needed. Not empty.
     """
 
     packet_key: str
@@ -46,11 +48,13 @@ class PacketRecord:
     kv_digest: str
     engine: str
     enhancement: bytes | None = field(default=None, repr=False)
+    importance: bytes | None = field(default=None, repr=False)
 
     @property
     def layers(self) -> tuple[bytes, ...]:
-        """What is stored apart: the record, or base and enhancement."""
-        return (self.record,) if self.enhancement is None else (self.record, self.enhancement)
+        """What is stored apart: the record, or base and enhancement; then the importance."""
+        parts = (self.record, self.enhancement, self.importance)
+        return tuple(part for part in parts if part is not None)
 
     @property
     def stored_bytes(self) -> int:
@@ -67,6 +71,8 @@ class PacketManifest:
     last one shorter; ``chunk_checksums`` are xxh3 (64 bits, hex), the base's first, and
     ``refcount`` says how many documents refer to the packet.
     A packet that was evicted has no layers: what is known of it stays, its records are gone.
+    With ``has_importance`` the last of them is no record: it tells how much each position is
+    needed.
     """
 
     packet_key: str
@@ -80,6 +86,7 @@ class PacketManifest:
     chunk_checksums: tuple[str, ...] = field(repr=False)
     refcount: int = 0
     namespace: str | None = None
+    has_importance: bool = False
 
     @property
     def tokens(self) -> int:
@@ -90,6 +97,11 @@ class PacketManifest:
     def stored_bytes(self) -> int:
         """Of all layers."""
         return sum(self.layer_bytes)
+
+    @property
+    def num_records(self) -> int:
+        """1, or 2 for base and enhancement; 0 where they were evicted."""
+        return len(self.layer_bytes) - self.has_importance
 
     @property
     def is_evicted(self) -> bool:
@@ -107,7 +119,10 @@ class PacketManifest:
         return tuple(size for layer in self.layer_bytes for size in self._cut(layer))
 
     def layer_chunks(self, layer: int) -> range:
-        """Return the numbers of a layer's chunks: 0 is the record or base, 1 the enhancement."""
+        """Return the numbers of a layer's chunks: 0 is the record or base, 1 the enhancement.
+
+        The importance is layer ``num_records``.
+        """
         counts = [-(-size // self.chunk_bytes) for size in self.layer_bytes]
         first = sum(counts[:layer])
         return range(first, first + counts[layer])
@@ -118,7 +133,8 @@ class PacketManifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the row in table ``manifests`` holds."""
-        return {
+        marks = {"has_importance": True} if self.has_importance else {}
+        return marks | {
             "packet_key": self.packet_key,
             "token_ids": list(self.token_ids),
             "positions": self.positions,
@@ -144,6 +160,7 @@ class PacketManifest:
                 layer_bytes=tuple(values["layer_bytes"]),
                 chunk_bytes=values["chunk_bytes"],
                 chunk_checksums=tuple(values["chunk_xxh3"]),
+                has_importance=values.get("has_importance", False) is True,
             )
             is_sound = manifest._adds_up()
         except (KeyError, TypeError) as error:
@@ -160,7 +177,8 @@ class PacketManifest:
     def _adds_up(self) -> bool:
         """Say whether there are as many checksums as chunks; nothing is made of these lengths."""
         lengths = (self.chunk_bytes, *self.layer_bytes)
-        if len(self.layer_bytes) > _MAX_LAYERS or not all(map(_is_length, lengths)):
+        is_possible = self.has_importance <= self.num_records <= _MAX_LAYERS
+        if not is_possible or not all(map(_is_length, lengths)):
             return False
         counts = [-(-size // self.chunk_bytes) for size in self.layer_bytes]
         return sum(counts) == self.num_chunks

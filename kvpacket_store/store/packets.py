@@ -48,7 +48,7 @@ class PreparedPacket:
 
 
 def prepare_packet(record: PacketRecord) -> PreparedPacket:
-    """Check and cut a record, or base and enhancement.
+    """Check and cut what is stored of a packet.
 
     Raises
     ------
@@ -80,6 +80,7 @@ def _manifest_of(record: PacketRecord, layers: Sequence[memoryview]) -> PacketMa
         layer_bytes=tuple(map(len, layers)),
         chunk_bytes=CHUNK_BYTES,
         chunk_checksums=tuple(map(xxhash.xxh3_64_hexdigest, cut(layers, CHUNK_BYTES))),
+        has_importance=record.importance is not None,
     )
 
 
@@ -151,7 +152,7 @@ def evict_layers(tx: Transaction, key: bytes) -> Counters | None:
     if row is None or manifest is None:
         return None
     _delete_chunks(tx, key)
-    evicted = replace(manifest, layer_bytes=(), chunk_checksums=())
+    evicted = replace(manifest, layer_bytes=(), chunk_checksums=(), has_importance=False)
     new_row = pack(json_bytes(evicted.to_json()))
     tx.put(Table.MANIFESTS, key, new_row)
     change = size_of(evicted, len(new_row))

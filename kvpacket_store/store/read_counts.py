@@ -65,7 +65,7 @@ class ReadCounter:
 
     def add_packet(self, packet: StoredPacket) -> None:
         """Count what was copied of a packet."""
-        if len(packet.manifest.layer_bytes) == 1:
+        if packet.manifest.num_records == 1:
             self.add(whole=len(packet.record))
         else:
             self.add(base=len(packet.record), enhancement=len(packet.enhancement or b""))

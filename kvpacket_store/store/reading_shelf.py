@@ -123,9 +123,24 @@ class ReadingShelf:
         with self._environment.read() as tx:
             key, manifest = _held(tx, namespace, packet_key, token_ids)
             _require_digest(manifest, kv_digest)
+            _require_two_layers(manifest)
             data = copy_layer(tx, key, manifest, 1)
         self._reads.add(enhancement=len(data))
         require_layer(manifest, 1, data)
+        return data
+
+    def read_importance(self, namespace: str, packet_key: str) -> bytes | None:
+        """Return how much each position of a packet is needed; None where that is not stored.
+
+        Errors as `read_packet`; no chunk of a record is looked at.
+        """
+        with self._environment.read() as tx:
+            key, manifest = _held(tx, namespace, packet_key, None)
+            if not manifest.has_importance:
+                return None
+            layer = manifest.num_records
+            data = copy_layer(tx, key, manifest, layer)
+        require_layer(manifest, layer, data)
         return data
 
     @property
@@ -162,13 +177,17 @@ def _held(
 
 
 def _require_digest(manifest: PacketManifest, kv_digest: str) -> None:
-    """Make it a miss where no layer completes the base that was read."""
+    """Make it a miss where the packet now holds other K and V than what was read of it."""
     if manifest.kv_digest != kv_digest:
         raise NotFoundError(
             f"packet {manifest.packet_key} was replaced by one of other K and V since its base was "
             "read; read it anew"
         )
-    if len(manifest.layer_bytes) == 1:
+
+
+def _require_two_layers(manifest: PacketManifest) -> None:
+    """Make it a miss where no layer completes the base that was read."""
+    if manifest.num_records == 1:
         raise NotFoundError(
             f"packet {manifest.packet_key} has one layer and no enhancement; read its record"
         )

@@ -50,13 +50,19 @@ def record_bytes(packet_key: str, num_bytes: int) -> bytes:
 
 
 def make_record(
-    name: str, num_bytes: int = 1000, num_tokens: int = 8, *, enhancement_bytes: int | None = None
+    name: str,
+    num_bytes: int = 1000,
+    num_tokens: int = 8,
+    *,
+    enhancement_bytes: int | None = None,
+    importance_bytes: int | None = None,
 ) -> PacketRecord:
     """Return the packet of a made-up segment called ``name``; with an enhancement in two layers."""
     packet_key = hashlib.sha256(name.encode()).hexdigest()
-    enhancement = None
-    if enhancement_bytes is not None:
-        enhancement = record_bytes(f"{packet_key} enhancement", enhancement_bytes)
+
+    def beside(what: str, size_bytes: int | None) -> bytes | None:
+        return None if size_bytes is None else record_bytes(f"{packet_key} {what}", size_bytes)
+
     seed = int.from_bytes(bytes.fromhex(packet_key)[:2], "big")
     return PacketRecord(
         packet_key=packet_key,
@@ -66,7 +72,8 @@ def make_record(
         raw_bytes=2 * num_bytes,
         kv_digest=packet_key[::-1],
         engine="synthetic",
-        enhancement=enhancement,
+        enhancement=beside("enhancement", enhancement_bytes),
+        importance=beside("importance", importance_bytes),
     )
 
 

@@ -1,0 +1,79 @@
+"""How much each token of a packet is needed: made at prefill, filed with it, given to drafts."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kvpacket_store.errors import CodecError, NotFoundError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kvpacket_store.api.assembled import Assembled
+    from kvpacket_store.api.loader import PacketLoader
+    from kvpacket_store.api.store import Store
+    from kvpacket_store.prefill import BodyKV
+    from kvpacket_store.types import TokenIds
+
+__all__ = ["prompt_importance", "stored_importance", "wanted_importance"]
+
+
+def wanted_importance(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes | None:
+    """Return what is filed with a packet just prefilled; None where the store wants none."""
+    return _computed(store, body, token_ids) if store.meta.importance else None
+
+
+def stored_importance(store: Store, namespace: str, packet_key: str) -> bytes | None:
+    """Return what is filed with a packet; None where it is lost: it is made again when needed."""
+    with contextlib.suppress(CodecError, NotFoundError):
+        return store.packets.read_importance(namespace, packet_key)
+    return None
+
+
+def prompt_importance(store: Store, loader: PacketLoader, assembled: Assembled) -> torch.Tensor:
+    """Return float32 ``[L, H, T]`` over a prompt's slots.
+
+    What no packet's segment or trailer is counts as needed. A packet that was stored without is
+    judged now, which takes as long as its prefill.
+    """
+    import torch
+
+    found = torch.ones(store.layout.shape(assembled.cache.length)[:3])
+    places = [(d.id, p) for d in assembled.documents for p in d.packets]
+    for (document_id, packet), start in zip(places, assembled.plan.packet_starts, strict=True):
+        shape = store.layout.shape(packet.tokens + store.adapter.trailer_tokens)[:3]
+        first = start + store.adapter.header_tokens
+        place = (assembled.namespace, packet.packet_key, document_id)
+        found[:, :, first : first + shape[2]] = _of_packet(store, loader, place, shape)
+    return found.to(store.model.device)
+
+
+def _of_packet(
+    store: Store, loader: PacketLoader, place: tuple[str, str, str], shape: tuple[int, int, int]
+) -> torch.Tensor:
+    """Return one packet's scores: those filed with it, or else made now."""
+    from kvpacket_store.compress import importance_from
+
+    namespace, key, _ = place
+    data = stored_importance(store, namespace, key)
+    if data is not None:
+        with contextlib.suppress(CodecError):
+            return importance_from(data, shape)
+    loaded = loader.body(*place)
+    return importance_from(_computed(store, loaded.body, loaded.token_ids), shape)
+
+
+def _computed(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes:
+    """Judge the slots of a body in its packet; the header's are always kept."""
+    from kvpacket_store.assemble import place
+    from kvpacket_store.compress import importance_bytes, slot_importance
+
+    header = store.prefiller.header()
+    header_tokens, positions = header.k.shape[2], body.k.shape[2]
+    cache = store.model.new_cache(header_tokens + positions)
+    for part, start in ((header, 0), (body, header_tokens)):
+        place(store.model, cache, part.k, part.v, kv_dtype=store.kv_dtype, start=start)
+    cache.set_length(header_tokens + positions)
+    scores = slot_importance(store.model, cache, token_ids)
+    return importance_bytes(scores[:, :, header_tokens:])
