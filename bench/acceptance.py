@@ -15,28 +15,26 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _acceptance_plot import draw
+from _accepted import INSTRUCTION, Sums, prompts_of
 from _report import RESULTS, show
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvpacket_store.api import Answer, Engine, Store
 from kvpacket_store.api.recode import recode
 from kvpacket_store.benchmarks.machine import machine
-from kvpacket_store.benchmarks.paragraphs import QuestionItem, example_questions
-from kvpacket_store.benchmarks.scores import repetition
+from kvpacket_store.benchmarks.paragraphs import QuestionItem
 from kvpacket_store.codec import BASE_STEPS
 
-INSTRUCTION = "Write a detailed answer with the facts from the documents."
 DROPPERS = ("snapkv", "tova", "h2o", "expected", "keydiff", "knorm", "streaming", "random")
 OFTEN = ("snapkv", "tova", "streaming", "random")  # at every share
 SHARES = ("0.25", "0.5", "0.125")
 QUANTISERS = ("fp8", "int8", "int4", "kivi:4", "kivi:2", "kvquant:4", "kvquant:2")
 MIXED = ("base*snapkv:0.25", "snapkv:0.25*int8", "base*int4", "lookup", "lookup+snapkv:0.25")
-LOOPS = 0.3
 
 
 @dataclass(frozen=True)
@@ -51,56 +49,6 @@ class Setting:
     def name(self) -> str:
         """As a row is called."""
         return f"base {self.steps[0]}, {self.steps[1]}" if self.kind == "base" else self.compressor
-
-
-@dataclass
-class Sums:
-    """What drafts gave at one temperature."""
-
-    accepted: int = 0
-    rounds: int = 0
-    looping: int = 0
-    answers: int = 0
-    identical: bool = True
-    tokens_compared: int = 0
-    tokens_identical: int = 0
-    bits: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
-
-    def take(self, answer: Answer, full: Answer) -> None:
-        """Count an answer in."""
-        pairs = itertools.zip_longest(answer.token_ids, full.token_ids)
-        self.tokens_identical += sum(mine == theirs for mine, theirs in pairs)
-        self.tokens_compared += len(full.token_ids)
-        self.identical &= answer.token_ids == full.token_ids
-        self.answers += 1
-        if repetition(full.token_ids) > LOOPS:
-            self.looping += 1
-            return
-        self.accepted += answer.usage.accepted_draft_tokens
-        self.rounds += answer.decode.rounds
-        if answer.decode.draft_tokens_kept_share is not None:
-            self.shares.append(answer.decode.draft_tokens_kept_share)
-        if answer.decode.draft_bits_per_scalar is not None:
-            self.bits.append(answer.decode.draft_bits_per_scalar)
-
-    def row(self) -> dict[str, Any]:
-        """Return it for the table."""
-        return {
-            "mean_accepted": self.accepted / self.rounds if self.rounds else None,
-            "rounds": self.rounds,
-            "draft_bits_per_scalar": _mean(self.bits),
-            "draft_tokens_kept_share": _mean(self.shares),
-            "answers": self.answers,
-            "looping": self.looping,
-            "identical": self.identical,
-            "tokens_identical": self.tokens_identical,
-            "tokens_compared": self.tokens_compared,
-        }
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def settings() -> Iterator[Setting]:
@@ -188,15 +136,6 @@ class Measurement:
         itemsize = self.store.kv_dtype.itemsize_bytes
         scalars = sum(manifest.raw_bytes for manifest in packets) / itemsize
         return k, v, 8 * base_bytes / scalars
-
-
-def prompts_of(count: int) -> list[QuestionItem]:
-    """Return one question of each article, then a second one."""
-    by_article: dict[str, list[QuestionItem]] = {}
-    for item in example_questions():
-        by_article.setdefault(item.documents[0].id, []).append(item)
-    turns = itertools.zip_longest(*by_article.values())
-    return [item for turn in turns for item in turn if item is not None][:count]
 
 
 def measure(a: argparse.Namespace, path: Path) -> dict[str, Any]:
