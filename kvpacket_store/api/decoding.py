@@ -17,8 +17,15 @@ from kvpacket_store.api.begun import Begun, Drafting
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.drafting import BASE, QUERY_ROWS, DraftPrompt, draft_cache, split_name
 from kvpacket_store.api.exactness import exactness_of
+from kvpacket_store.api.importance_maps import map_of
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
-from kvpacket_store.compress import DenseView, parse_compressor, takes_importance
+from kvpacket_store.compress import (
+    DenseView,
+    ImportanceMap,
+    parse_compressor,
+    takes_importance,
+    takes_map,
+)
 from kvpacket_store.generate import (
     Answering,
     BlockTarget,
@@ -88,10 +95,14 @@ class Decoder:
         if options.compressor is not None:
             for part in options.compressor.split("+"):
                 if part != LOOKUP:
-                    parse_compressor(split_name(part)[1])
+                    name = split_name(part)[1]
+                    parse_compressor(name, self._map_for(name))
         if options.decode != "verified":
             return None if options.decode == "full" else options.compressor
         return options.compressor or (BASE if self._store.meta.layers > 1 else _DROPPED)
+
+    def _map_for(self, name: str) -> ImportanceMap | None:
+        return map_of(self._store) if takes_map(name) else None
 
     def from_base(self, options: GenerationOptions) -> bool:
         """Whether a request's prompt is assembled from the base of its packets."""
@@ -263,7 +274,7 @@ class Decoder:
             new_tokens=options.max_new_tokens,
             importance=self._assembler.importance(assembled) if takes_importance(rest) else None,
         )
-        cache, view = draft_cache(self._store.model, prompt, rest)
+        cache, view = draft_cache(self._store.model, prompt, rest, self._map_for(rest))
         found.kept_share = view.num_slots / assembled.plan.prompt_positions
         found.bits_per_scalar = sum(view.bits_per_scalar) / 2
         if base_bits is not None and isinstance(view, DenseView):

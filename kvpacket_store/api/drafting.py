@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from kvpacket_store.compress import DenseView, DraftView, HalfSplitRope, PromptKV, parse_compressor
+from kvpacket_store.compress import (
+    DenseView,
+    DraftView,
+    HalfSplitRope,
+    ImportanceMap,
+    PromptKV,
+    parse_compressor,
+)
 from kvpacket_store.models import Model, SlotCache, ViewCache
 
 __all__ = ["BASE", "QUERY_ROWS", "DraftPrompt", "draft_cache", "split_name"]
@@ -57,13 +64,15 @@ def split_name(name: str) -> tuple[bool, str]:
     return False, name
 
 
-def draft_cache(model: Model, prompt: DraftPrompt, name: str) -> tuple[SlotCache, DraftView]:
+def draft_cache(
+    model: Model, prompt: DraftPrompt, name: str, importance_map: ImportanceMap | None = None
+) -> tuple[SlotCache, DraftView]:
     """Return slots to draft on, and the view that they begin with.
 
     ``exact`` drafts on the K and V themselves; in a cache of its own, so that nothing drafted is
     ever in the target's.
     """
-    compressor = parse_compressor(name)
+    compressor = parse_compressor(name, importance_map)
     kv = _prompt_kv(model, prompt)
     view = compressor.draft_view(kv, compressor.plan(kv))
     cache: SlotCache
@@ -88,14 +97,13 @@ def _filled(model: Model, view: DraftView, new_tokens: int) -> SlotCache:
 
 def _prompt_kv(model: Model, prompt: DraftPrompt) -> PromptKV:
     k, v = prompt.cache.rows(0, prompt.cache.length)
-    rotaries = [model.rotaries[name] for name in model.layer_types]
     return PromptKV(
         k,
         v,
         scaling=float(model.attentions[0].scaling),
         queries=torch.stack(prompt.queries) if prompt.queries else None,
         importance=prompt.importance,
-        rope=HalfSplitRope([rotary.inv_freq for rotary in rotaries]),
+        rope=HalfSplitRope.of(model),
         first=prompt.preamble_tokens,
         recent=prompt.question_tokens,
     )

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from kvpacket_store.api.assembled import Assembled
     from kvpacket_store.api.loader import PacketLoader
     from kvpacket_store.api.store import Store
+    from kvpacket_store.compress import PromptKV
+    from kvpacket_store.models import SlotCache
     from kvpacket_store.prefill import BodyKV
     from kvpacket_store.types import TokenIds
 
-__all__ = ["prompt_importance", "stored_importance", "wanted_importance"]
+__all__ = ["packet_prompt", "prompt_importance", "stored_importance", "wanted_importance"]
 
 
 def wanted_importance(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes | None:
@@ -64,10 +66,35 @@ def _of_packet(
     return importance_from(_computed(store, loaded.body, loaded.token_ids), shape)
 
 
+def packet_prompt(store: Store, loader: PacketLoader, namespace: str, key: str) -> PromptKV:
+    """Return one packet alone as a prompt, with its importance: what a map is fitted to."""
+    import torch
+
+    from kvpacket_store.compress import HalfSplitRope, PromptKV
+
+    body = loader.body(namespace, key, "").body
+    cache, model = _packet_cache(store, body), store.model
+    own = _of_packet(store, loader, (namespace, key, ""), store.layout.shape(body.k.shape[2])[:3])
+    first = cache.length - own.shape[2]
+    k, v = (rows[:, :, first:] for rows in cache.rows(0, cache.length))
+    slots = torch.arange(first, cache.length).expand(k.shape[:3])
+    scaling = float(model.attentions[0].scaling)
+    rope = HalfSplitRope.of(model)
+    return PromptKV(k, v, scaling, rope=rope, importance=own, slots=slots)
+
+
 def _computed(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes:
     """Judge the slots of a body in its packet; the header's are always kept."""
-    from kvpacket_store.assemble import place
     from kvpacket_store.compress import importance_bytes, slot_importance
+
+    cache = _packet_cache(store, body)
+    scores = slot_importance(store.model, cache, token_ids)
+    return importance_bytes(scores[:, :, cache.length - body.k.shape[2] :])
+
+
+def _packet_cache(store: Store, body: BodyKV) -> SlotCache:
+    """Return header and body in slots from 0."""
+    from kvpacket_store.assemble import place
 
     header = store.prefiller.header()
     header_tokens, positions = header.k.shape[2], body.k.shape[2]
@@ -75,5 +102,4 @@ def _computed(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes:
     for part, start in ((header, 0), (body, header_tokens)):
         place(store.model, cache, part.k, part.v, kv_dtype=store.kv_dtype, start=start)
     cache.set_length(header_tokens + positions)
-    scores = slot_importance(store.model, cache, token_ids)
-    return importance_bytes(scores[:, :, header_tokens:])
+    return cache

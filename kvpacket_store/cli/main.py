@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kvpacket_store import __version__
-from kvpacket_store.cli import ask, bench, codec, doctor, documents, init, serve, upkeep
+from kvpacket_store.cli import ask, bench, codec, doctor, documents, importance, init, serve, upkeep
 from kvpacket_store.cli.output import fail
 from kvpacket_store.errors import KVPacketError
 
@@ -58,6 +58,7 @@ app.command("export")(upkeep.export)
 app.command("import")(upkeep.import_)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
+app.command("fit-importance")(importance.fit_importance)
 app.add_typer(bench.app, name="bench")
 app.add_typer(codec.app, name="codec")
 

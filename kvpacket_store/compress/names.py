@@ -14,7 +14,7 @@ from kvpacket_store.compress.quantisers import Kivi, KVQuant, Noise, PerToken, Q
 from kvpacket_store.compress.scorers import Scorer
 from kvpacket_store.errors import UsageError
 
-__all__ = ["compressor_names", "parse_compressor", "takes_importance"]
+__all__ = ["compressor_names", "parse_compressor", "takes_importance", "takes_map"]
 
 _EXACT = "exact"
 _MAPPED = "kvzap"
@@ -97,7 +97,16 @@ def takes_importance(name: str) -> bool:
     >>> takes_importance("importance:0.5*int8"), takes_importance("keydiff:0.5")
     (True, False)
     """
-    return any(part.partition(":")[0] == _STORED for part in name.split("*"))
+    return _STORED in _titles(name)
+
+
+def takes_map(name: str) -> bool:
+    """Whether a compressor judges by an importance map."""
+    return _MAPPED in _titles(name)
+
+
+def _titles(name: str) -> list[str]:
+    return [part.partition(":")[0] for part in name.split("*")]
 
 
 def _number(part: str, text: str) -> float:
@@ -118,7 +127,10 @@ def _scorer(title: str, importance_map: ImportanceMap | None) -> Scorer:
             f"no compressor is named {title!r}; there are {', '.join(compressor_names())}"
         )
     if importance_map is None:
-        raise UsageError("kvzap scores with an importance map, and there is none for this model")
+        raise UsageError(
+            "kvzap scores with an importance map, and there is none for this model; fit one to a "
+            "store's packets with `kvps fit-importance STORE`"
+        )
     return importance_map
 
 

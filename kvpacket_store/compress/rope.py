@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kvpacket_store.models import Model
+
 __all__ = ["HalfSplitRope"]
 
 
@@ -36,6 +38,11 @@ class HalfSplitRope:
     """
 
     inv_freqs: Sequence[torch.Tensor]
+
+    @classmethod
+    def of(cls, model: Model) -> HalfSplitRope:
+        """Return the angles of a model's layers."""
+        return cls([model.rotaries[name].inv_freq for name in model.layer_types])
 
     def apply(self, k: torch.Tensor, slots: torch.Tensor, layer: int) -> torch.Tensor:
         """Rotate keys ``[H, n, D]`` to ``slots`` int64 ``[H, n]``."""
