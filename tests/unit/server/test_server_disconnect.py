@@ -55,13 +55,13 @@ class Call:
 @pytest.fixture
 def cancels(engine, monkeypatch):
     """The cancel events that the engine was given, in order."""
-    given, stream = [], engine.stream
+    given, begin = [], engine.begin
 
-    def spied(*args, cancel, **options):
+    def spied(query, options, timings, cancel, policy):
         given.append(cancel)
-        return stream(*args, cancel=cancel, **options)
+        return begin(query, options, timings, cancel, policy)
 
-    monkeypatch.setattr(engine, "stream", spied)
+    monkeypatch.setattr(engine, "begin", spied)
     return given
 
 

@@ -27,11 +27,11 @@ async def loading(store, new_client, monkeypatch):
 
     real = kv.Engine
 
-    def engine(of_store):
+    def engine(of_store, audit):
         assert go.wait(60)
         if Loading.outcome is not None:
             raise Loading.outcome
-        return real(of_store)
+        return real(of_store, audit=audit)
 
     monkeypatch.setattr("kvpacket_store.api.Engine", engine)
     app = create_app(store)
@@ -118,7 +118,7 @@ async def test_version_says_how_exact_this_machine_is_once_it_is_measured(loadin
 
 async def test_the_description_has_every_route(client):
     paths = (await client.get("/openapi.json")).json()["paths"]
-    assert set(paths) == {"/health", "/ready", "/version", "/ingest", "/generate"}
+    assert set(paths) == {"/health", "/ready", "/version", "/metrics", "/ingest", "/generate"}
 
 
 async def test_an_engine_of_another_store_is_refused(store, engine, tmp_path, stock_folder):
