@@ -70,6 +70,16 @@ async def test_requests_before_that_are_503(loading):
         assert int(response.headers["retry-after"]) > 0
 
 
+async def test_metrics_count_before_that_and_tell_of_the_engine_after(loading):
+    client, go, _ = loading
+    await client.generate(documents=["a"])
+    early = (await client.get("/metrics")).text
+    assert 'kvpacket_requests_total{outcome="model"} 1.0' in early
+    assert "kvpacket_requests_running" not in early
+    await until_loaded(client, go)
+    assert "kvpacket_requests_running 0.0" in (await client.get("/metrics")).text
+
+
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
