@@ -167,6 +167,22 @@ def test_a_piece_comes_before_the_forward_that_follows_it(engine, monkeypatch):
     assert len(seen) == 3
 
 
+def test_one_that_a_stop_string_ended_costs_no_more_forwards(engine, monkeypatch):
+    text = engine.generate(QUESTION, **ASKED, max_new_tokens=20).text
+    running = Running(engine)
+    together, shared = running._new_together(), []
+    monkeypatch.setattr(running, "_new_together", lambda: together)
+    run = together._run
+    monkeypatch.setattr(together, "_run", lambda works: shared.append(len(works)) or run(works))
+    stopped = Heard(running, **ASKED, max_new_tokens=20, stop=text[4])
+    stays = Heard(running, **ASKED, max_new_tokens=20)
+    run_out(running)
+    assert stopped.answer.decode.finish_reason == "stop"
+    assert stays.answer.text == text
+    num_shared = len(stopped.answer.token_ids) - 1
+    assert shared == [2] * num_shared + [1] * (19 - num_shared)
+
+
 def test_what_runs_keeps_within_the_memory(engine):
     asked = {"documents": IDS, "max_new_tokens": 12, "ignore_eos": True}
     request = new_request(QUESTION, **asked)
