@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 import kvpacket_store
 from kvpacket_store.api import Store
+from kvpacket_store.api.audit_totals import checked_share
 from kvpacket_store.errors import UsageError
 
 from . import routes_generate, routes_ingest, routes_process
@@ -25,7 +26,11 @@ _DEFAULT_LIMITS = ServerLimits()
 
 
 def create_app(
-    store: Store, *, engine: Engine | None = None, limits: ServerLimits = _DEFAULT_LIMITS
+    store: Store,
+    *,
+    engine: Engine | None = None,
+    limits: ServerLimits = _DEFAULT_LIMITS,
+    audit: float = 0.0,
 ) -> FastAPI:
     """Return the REST app of a store.
 
@@ -38,11 +43,14 @@ def create_app(
         when it is there.
     limits : ServerLimits
         How much to take on at once.
+    audit : float
+        Share of answers that are compared with a joint prefill, where the engine is loaded here:
+        see `Engine`.
 
     Raises
     ------
     UsageError
-        The engine is another store's.
+        The engine is another store's, or has an auditor of its own; the share is none.
 
     Examples
     --------
@@ -53,10 +61,12 @@ def create_app(
     """
     if engine is not None and engine.store is not store:
         raise UsageError("the engine belongs to another store; make one for this store")
+    if engine is not None and audit:
+        raise UsageError("audit is for an engine that is loaded here; take Engine(store, audit=…)")
     app = FastAPI(
         title="kvpacket-store",
         version=kvpacket_store.__version__,
-        lifespan=lifespan_of(store, engine, limits),
+        lifespan=lifespan_of(store, engine, limits, checked_share(audit)),
         docs_url=None,  # these pages load scripts from elsewhere; /openapi.json stays
         redoc_url=None,
     )

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from .worker import Produce, Work, WorkerPool
+from kvpacket_store.api import Piece
 
-__all__ = ["work_while_connected"]
+from .generations import Generations
+from .schemas import GenerateRequest
+from .work import Work
 
-T = TypeVar("T")
+__all__ = ["generate_while_connected"]
 
 
 @asynccontextmanager
-async def work_while_connected(
-    pool: WorkerPool, produce: Produce[T], receive: Receive
-) -> AsyncIterator[Work[T]]:
-    """Submit work that is cancelled when the client goes away or the block is left.
+async def generate_while_connected(
+    generations: Generations, body: GenerateRequest, receive: Receive
+) -> AsyncIterator[Work[Piece]]:
+    """Submit a request that is cancelled when the client goes away or the block is left.
 
     The request's body must have been read: ``receive`` then has nothing but the end of the
     connection to tell, and this block is the only one that listens to it.
@@ -28,19 +29,23 @@ async def work_while_connected(
     Raises
     ------
     asyncio.QueueFull
-        The pool is full.
+        Too many wait.
+    UsageError
+        What is asked for cannot be done.
     """
-    work = pool.submit(produce)
-    watcher = asyncio.create_task(_cancel_at_disconnect(pool, work, receive))
+    work = generations.submit(body)
+    watcher = asyncio.create_task(_cancel_at_disconnect(generations, work, receive))
     try:
         yield work
     finally:
-        pool.cancel(work)
+        generations.cancel(work)
         watcher.cancel()
         await asyncio.wait([watcher])
 
 
-async def _cancel_at_disconnect(pool: WorkerPool, work: Work[Any], receive: Receive) -> None:
+async def _cancel_at_disconnect(
+    generations: Generations, work: Work[Piece], receive: Receive
+) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    pool.cancel(work)
+    generations.cancel(work)

@@ -13,10 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from kvpacket_store.api import Piece
 
-from .connection import work_while_connected
+from .connection import generate_while_connected
+from .generations import Generations
 from .problem_responses import log_own_fault
 from .problems import problem_of
-from .worker import Produce, Work, WorkerPool
+from .schemas import GenerateRequest
+from .work import Work
 
 __all__ = ["PieceStream"]
 
@@ -32,15 +34,15 @@ class PieceStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, pool: WorkerPool, produce: Produce[Piece]) -> None:
+    def __init__(self, generations: Generations, body: GenerateRequest) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._pool = pool
-        self._produce = produce
+        self._generations = generations
+        self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Do the work and send it."""
-        async with work_while_connected(self._pool, self._produce, receive) as work:
+        async with generate_while_connected(self._generations, self._body, receive) as work:
             first = await anext(work)
             await send(
                 {

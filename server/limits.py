@@ -20,27 +20,30 @@ class ServerLimits:
     ingest_documents, ingest_text_bytes : int
         Most documents, and most UTF-8 bytes of their texts together, of one ``POST /ingest``.
     running_generations, running_ingests : int
-        How many of each kind run at once.
+        Most of each kind that run at once. Generations share passes over the weights.
     waiting_generations, waiting_ingests : int
-        How many more may wait for their turn; one more is answered 503 with ``Retry-After``.
+        How many more may wait for their turn; one more is answered 429 with ``Retry-After``.
+    running_kv_bytes : int, optional
+        Most that the K and V of running generations may take; the rest wait, and one always runs.
 
     Raises
     ------
     UsageError
-        A bound is not positive.
+        A bound is too small to be one.
     """
 
     body_bytes: int = 1 << 20
     ingest_documents: int = 16
     ingest_text_bytes: int = 1 << 16
-    running_generations: int = 1
+    running_generations: int = 8
     waiting_generations: int = 32
     running_ingests: int = 1
     waiting_ingests: int = 8
+    running_kv_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            least = 0 if name.startswith("waiting") else 1
+            least = 0 if name.startswith("waiting") or name == "running_kv_bytes" else 1
             value = getattr(self, name)
-            if value < least:
+            if value is not None and value < least:
                 raise UsageError(f"{name} is {value}; take at least {least}")

@@ -9,10 +9,11 @@ from typing import Any
 
 from kvpacket_store import errors
 
-__all__ = ["BUSY_RETRY_AFTER_S", "Problem", "problem_of"]
+__all__ = ["BUSY_RETRY_AFTER_S", "Problem", "problem_names", "problem_of"]
 
 BUSY_RETRY_AFTER_S = 2
 _LOADING_RETRY_AFTER_S = 5
+_TYPES = "urn:kvpacket-store:problem:"
 _INTERNAL = "something went wrong inside; the server's log has more"
 _DAMAGED = "stored data is damaged: `kvps doctor` names the documents; ingest them again"
 
@@ -55,6 +56,11 @@ class Problem:
         }
 
     @property
+    def name(self) -> str:
+        """The last word of a type of ours: one of `problem_names`."""
+        return self.type.removeprefix(_TYPES)
+
+    @property
     def headers(self) -> dict[str, str]:
         """What the response says beside its body."""
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
@@ -80,7 +86,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     errors.CancelledError: _Kind(499, "cancelled", "The client closed the connection"),
     errors.ModelError: _Kind(503, "model", "The model cannot be used", _LOADING_RETRY_AFTER_S),
     errors.StoreLockedError: _Kind(503, "store-locked", "The store is locked", BUSY_RETRY_AFTER_S),
-    asyncio.QueueFull: _Kind(503, "busy", "The server is busy", BUSY_RETRY_AFTER_S),
+    asyncio.QueueFull: _Kind(429, "busy", "The server is busy", BUSY_RETRY_AFTER_S),
     errors.StoreFullError: _Kind(507, "store-full", "The store is full"),
     errors.CodecError: _Kind(500, "damaged", "Stored data is damaged", detail=_DAMAGED),
     errors.StoreCorruptError: _Kind(500, "damaged", "Stored data is damaged", detail=_DAMAGED),
@@ -95,6 +101,11 @@ def problem_of(error: BaseException) -> Problem:
         status=kind.status,
         title=kind.title,
         detail=str(error) if kind.detail is None else kind.detail,
-        type=f"urn:kvpacket-store:problem:{kind.name}",
+        type=f"{_TYPES}{kind.name}",
         retry_after_s=kind.retry_after_s,
     )
+
+
+def problem_names() -> list[str]:
+    """Return the names of all kinds of problems that errors are."""
+    return sorted({kind.name for kind in _KINDS.values()})

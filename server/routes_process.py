@@ -1,4 +1,4 @@
-"""Is it up, is it ready, what is it."""
+"""Is it up, is it ready, what is it, how does it do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import kvpacket_store
 
@@ -46,3 +47,9 @@ async def version(services: ServicesOfRequest) -> dict[str, Any]:
         "version": kvpacket_store.__version__,
         "exactness": services.exactness and services.exactness.to_dict(),
     }
+
+
+@router.get("/metrics", response_model=None)
+async def metrics(services: ServicesOfRequest) -> Response:
+    """Give Prometheus what it counts; what the engine tells is there once that is loaded."""
+    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -17,14 +17,23 @@ from kvpacket_store.api import Store
 from kvpacket_store.errors import UsageError
 
 from .app import create_app
+from .limits import ServerLimits
 
 __all__ = ["serve"]
 
 _log = logging.getLogger("uvicorn.error")  # despite its name, where uvicorn says what it does
 _LAST_PORT = 65_535
+_DEFAULT_LIMITS = ServerLimits()
 
 
-def serve(store_path: str | Path, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(
+    store_path: str | Path,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    limits: ServerLimits = _DEFAULT_LIMITS,
+    audit: float = 0.0,
+) -> None:
     """Serve a store until SIGINT or SIGTERM; requests that run then are finished first.
 
     Parameters
@@ -35,11 +44,13 @@ def serve(store_path: str | Path, host: str = "127.0.0.1", port: int = 8000) -> 
         A loopback address.
     port : int
         0 takes a free one; the log names it.
+    limits, audit
+        See `create_app`.
 
     Raises
     ------
     UsageError
-        ``host`` is not loopback, or the port is taken.
+        ``host`` is not loopback, the port is taken, or ``audit`` is no share.
     NotFoundError
         There is no store.
     """
@@ -50,7 +61,8 @@ def serve(store_path: str | Path, host: str = "127.0.0.1", port: int = 8000) -> 
         _sigterm_as_interrupt(),
         suppress(KeyboardInterrupt),
     ):
-        server = uvicorn.Server(uvicorn.Config(create_app(store)))
+        app = create_app(store, limits=limits, audit=audit)
+        server = uvicorn.Server(uvicorn.Config(app))
         _log.info("Serving %s on %s (Ctrl-C ends it)", store_path, _url(listener))
         server.run(sockets=[listener])
 

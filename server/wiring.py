@@ -13,7 +13,10 @@ from fastapi import Depends, FastAPI, Request
 from kvpacket_store.api import Store
 from kvpacket_store.errors import KVPacketError, ModelError
 
+from .gauges import Gauges
+from .generations import Generations
 from .limits import ServerLimits
+from .metrics import Metrics
 from .worker import WorkerPool
 
 if TYPE_CHECKING:
@@ -28,18 +31,22 @@ _log = logging.getLogger("kvpacket_store.server")
 class Services:
     """A store, its engine once that is loaded, and the threads that do the work."""
 
-    def __init__(self, store: Store, engine: Engine | None, limits: ServerLimits) -> None:
+    def __init__(
+        self, store: Store, engine: Engine | None, limits: ServerLimits, audit: float
+    ) -> None:
         self.store = store
         self.limits = limits
-        self.generations = WorkerPool(
-            "generate", running=limits.running_generations, waiting=limits.waiting_generations
-        )
+        self.metrics = Metrics()
         self.ingests = WorkerPool(
             "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
         )
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
         self.exactness: Exactness | None = None
+        self._audit = audit
         self._engine = engine
+        self._generations: Generations | None = None
+        if engine is not None:
+            self._generations = Generations(engine, limits, self.metrics)
         self._why_not = "the model is still loading; try again in a few seconds"
 
     @property
@@ -55,14 +62,33 @@ class Services:
             raise ModelError(self._why_not)
         return self._engine
 
+    @property
+    def generations(self) -> Generations:
+        """What answers.
+
+        Raises
+        ------
+        ModelError
+            The engine is not loaded yet, or cannot be.
+        """
+        if self._generations is None:
+            error = ModelError(self._why_not)
+            self.metrics.count_failed(error)
+            raise error
+        return self._generations
+
     async def load(self) -> None:
         """Load the engine in a thread; what goes wrong is kept for those who ask."""
         try:
             engine = self._engine
             if engine is None:
-                engine = await asyncio.to_thread(_warm_engine, self.store)
-            self.exactness = await asyncio.to_thread(_exactness, engine)
-            self._engine = engine
+                engine = await asyncio.to_thread(_warm_engine, self.store, self._audit)
+            exactness, promises = await asyncio.to_thread(_exactness, engine)
+            if self._generations is None:
+                self._generations = Generations(engine, self.limits, self.metrics)
+            gauges = Gauges(engine, exactness, promises, self._generations)
+            self.metrics.registry.register(gauges)
+            self.exactness, self._engine = exactness, engine
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
@@ -82,35 +108,36 @@ class Services:
 
     async def close(self) -> None:
         """Let what runs finish."""
-        await self.generations.close()
+        if self._generations is not None:
+            await self._generations.close()
         await self.ingests.close()
 
 
-def _warm_engine(store: Store) -> Engine:
+def _warm_engine(store: Store, audit: float) -> Engine:
     """Load everything that the first request would wait for, torch to begin with."""
     from kvpacket_store.api import Engine
 
-    engine = Engine(store)
+    engine = Engine(store, audit=audit)
     engine.assemble("warm up", documents=[], max_new_tokens=1)
     store.embedder.embed(["warm up"])
     return engine
 
 
-def _exactness(engine: Engine) -> Exactness:
+def _exactness(engine: Engine) -> tuple[Exactness, dict[str, bool]]:
     """Measure what verifying on this machine can promise; it warms up what decodes, too."""
-    from kvpacket_store.api.exactness import exactness_of
+    from kvpacket_store.api.exactness import exactness_of, promises_of
 
-    return exactness_of(engine.store.model)
+    return exactness_of(engine.store.model), promises_of(engine.store.model)
 
 
 def lifespan_of(
-    store: Store, engine: Engine | None, limits: ServerLimits
+    store: Store, engine: Engine | None, limits: ServerLimits, audit: float
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Return the app's lifespan: it starts at once and loads meanwhile."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = Services(store, engine, limits)
+        services = Services(store, engine, limits, audit)
         app.state.services = services
         loading = asyncio.create_task(services.load())
         try:

@@ -7,12 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kvpacket_store import errors
 
-__all__ = ["Produce", "Work", "WorkerPool"]
+from .work import Work
+
+__all__ = ["Job", "Produce", "WorkerPool"]
 
 T = TypeVar("T")
 
@@ -20,51 +21,19 @@ Produce: TypeAlias = Callable[[threading.Event], Iterable[T]]
 """Runs in a worker's thread. It raises ``CancelledError`` soon after the event is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Nothing follows; ``error`` says why where it was not the natural end."""
-
-    error: BaseException | None
-
-
-class Work(Generic[T]):
-    """What a worker's thread produces, arriving on the event loop: iterate over it once.
-
-    Items are kept until they are asked for, so that a slow reader does not hold up the worker.
-    """
+class Job(Work[T]):
+    """Work that a worker's thread runs."""
 
     def __init__(self, produce: Produce[T]) -> None:
-        self.cancelled = threading.Event()
+        super().__init__()
         self._produce = produce
-        self._loop = asyncio.get_running_loop()
-        self._arrived: asyncio.Queue[T | _End] = asyncio.Queue()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        item = await self._arrived.get()
-        if not isinstance(item, _End):
-            return item
-        if item.error is not None:
-            raise item.error
-        raise StopAsyncIteration
-
-    async def last(self) -> T:
-        """Wait for the end; return the last item, or raise what ended the work."""
-        items = [item async for item in self]
-        return items[-1]
 
     def run(self) -> None:
         """Produce everything, in the calling thread."""
         if self.cancelled.is_set():
             raise errors.CancelledError("the request was cancelled before it began")
         for item in self._produce(self.cancelled):
-            self._loop.call_soon_threadsafe(self._arrived.put_nowait, item)
-
-    def end(self, error: BaseException | None) -> None:
-        """Say, on the event loop, that nothing follows."""
-        self._arrived.put_nowait(_End(error))
+            self.put(item)
 
 
 class WorkerPool:
@@ -82,15 +51,15 @@ class WorkerPool:
         self._name = name
         self._most_running, self._most_waiting = running, waiting
         self._executor = ThreadPoolExecutor(running, thread_name_prefix=f"kvps-{name}")
-        self._running: set[Work[Any]] = set()
-        self._waiting: deque[Work[Any]] = deque()
+        self._running: set[Job[Any]] = set()
+        self._waiting: deque[Job[Any]] = deque()
 
     @property
     def num_waiting(self) -> int:
         """How many wait for their turn."""
         return len(self._waiting)
 
-    def submit(self, produce: Produce[T]) -> Work[T]:
+    def submit(self, produce: Produce[T]) -> Job[T]:
         """Start the work, or let it wait for its turn.
 
         Raises
@@ -98,7 +67,7 @@ class WorkerPool:
         asyncio.QueueFull
             Too many wait.
         """
-        work = Work(produce)
+        work = Job(produce)
         if len(self._running) < self._most_running:
             self._start(work)
         elif len(self._waiting) < self._most_waiting:
@@ -110,7 +79,7 @@ class WorkerPool:
             )
         return work
 
-    def cancel(self, work: Work[Any]) -> None:
+    def cancel(self, work: Job[Any]) -> None:
         """Take waiting work out of the queue; tell running work to stop."""
         work.cancelled.set()
         if work in self._waiting:
@@ -123,12 +92,12 @@ class WorkerPool:
             self.cancel(work)
         await asyncio.to_thread(self._executor.shutdown)
 
-    def _start(self, work: Work[Any]) -> None:
+    def _start(self, work: Job[Any]) -> None:
         self._running.add(work)
         finished = asyncio.get_running_loop().run_in_executor(self._executor, work.run)
         finished.add_done_callback(lambda future: self._finish(work, future.exception()))
 
-    def _finish(self, work: Work[Any], error: BaseException | None) -> None:
+    def _finish(self, work: Job[Any], error: BaseException | None) -> None:
         self._running.remove(work)
         if self._waiting:
             self._start(self._waiting.popleft())

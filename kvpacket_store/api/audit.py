@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvpacket_store.api.audit_totals import AUDIT_FILE, AuditTotals, append_audit
-from kvpacket_store.errors import KVPacketError, UsageError
+from kvpacket_store.api.audit_totals import (
+    AUDIT_FILE,
+    AuditTotals,
+    append_audit,
+    checked_share,
+)
+from kvpacket_store.errors import KVPacketError
 
 if TYPE_CHECKING:
     from kvpacket_store.api.assembly import Assembler
@@ -48,10 +53,8 @@ class Auditor:
     """
 
     def __init__(self, share: float, folder: Path | None) -> None:
-        if not 0 <= share <= 1:
-            raise UsageError(f"audit is {share}; it is a share of requests, 0 to 1")
         self.totals = AuditTotals()
-        self._share = share
+        self._share = checked_share(share)
         self._folder = folder
         self._due = 0.0
         self._lock = threading.Lock()

@@ -8,9 +8,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvpacket_store.errors import UsageError
 from kvpacket_store.types import Report
 
-__all__ = ["AUDIT_FILE", "AuditTotals", "append_audit", "read_audit"]
+__all__ = ["AUDIT_FILE", "AuditTotals", "append_audit", "checked_share", "read_audit"]
 
 AUDIT_FILE = "audit.jsonl"
 _MOST_FILE_BYTES = 1 << 20  # then its lines become one
@@ -59,6 +60,19 @@ class AuditTotals(Report):
             "agreement": self.agreed / self.tokens,
             "kl_nats": self.kl_nats / self.tokens,
         }
+
+
+def checked_share(share: float) -> float:
+    """Return the share of requests to audit.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    if not 0 <= share <= 1:
+        raise UsageError(f"audit is {share}; it is a share of requests, 0 to 1")
+    return share
 
 
 def read_audit(folder: Path) -> AuditTotals:

@@ -67,6 +67,11 @@ class Begun:
         held = self.drafting.resident_bytes if self.drafting else 0
         return held + (self.exact_bytes if self.swap is None else 0)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that this request holds now, exact K and V that came for a verification too."""
+        return self.resident_bytes + (self.exact.resident_bytes if self.swap else 0)
+
     def fallbacks(self) -> list[Fallback]:
         """Return which packets had to be prefilled again."""
         return [*self.assembled.fallbacks, *(self.swap.fallbacks if self.swap else ())]

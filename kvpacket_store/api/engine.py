@@ -16,8 +16,8 @@ from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder, room_for
-from kvpacket_store.api.pieces import answer_pieces
-from kvpacket_store.api.request import checked_options
+from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
+from kvpacket_store.api.request import new_request
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
@@ -161,13 +161,20 @@ class Engine:
         With ``provisional``, drafted text comes too, in pieces that say so: final pieces are the
         same, and make up the answer alone. Closing the iterator stops decoding.
         """
-        chosen = checked_options(options)
-        query = Query(question, documents, top_k, where, namespace)
-        clock = time.perf_counter()
-        timings = Timings()
-        with cancellable(cancel):
-            begun = self.begin(query, chosen, timings, cancel)
-        pieces = answer_pieces(begun, self.store.model, timings, clock, provisional=provisional)
+        request = new_request(
+            question,
+            documents,
+            top_k=top_k,
+            where=where,
+            namespace=namespace,
+            cancel=cancel,
+            provisional=provisional,
+            **options,
+        )
+        with cancellable(request.cancel):
+            begun = self.begin(request.query, request.options, request.timings, request.cancel)
+        model = self.store.model
+        pieces = answer_pieces(begun, AnswerPieces(request, begun, model.tokenizer), model)
         return self._audited(pieces, begun, namespace)
 
     def generate_many(
@@ -275,9 +282,13 @@ class Engine:
         joint.draft, joint.fallbacks = assembled, assembled.fallbacks
         return joint
 
-    def _audited(self, pieces: Iterator[Piece], begun: Begun, namespace: str) -> Iterator[Piece]:
-        """Pass pieces on; compare the answer with a joint prefill if it is its turn."""
-        yield from pieces
+    def audit(self, begun: Begun, namespace: str) -> None:
+        """Compare an answer that was given with a joint prefill, if it is its turn."""
         is_packets = begun.answering.options.consistency == "packet"
         if is_packets and self.auditor.is_due():
             self.auditor.audit(self.store.model, self._assembler, namespace, begun)
+
+    def _audited(self, pieces: Iterator[Piece], begun: Begun, namespace: str) -> Iterator[Piece]:
+        """Pass pieces on; then comes the audit."""
+        yield from pieces
+        self.audit(begun, namespace)

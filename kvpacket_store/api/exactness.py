@@ -17,7 +17,7 @@ from kvpacket_store.api.findings import Check
 from kvpacket_store.models import Model, RowWork
 from kvpacket_store.types import Report
 
-__all__ = ["Exactness", "check_exactness", "exactness_of", "measure_exactness"]
+__all__ = ["Exactness", "check_exactness", "exactness_of", "measure_exactness", "promises_of"]
 
 _PROMPT_TOKENS = 48
 _ROWS = 12
@@ -64,6 +64,16 @@ def exactness_of(model: Model) -> Exactness:
         if found is None:
             found = _found[model] = measure_exactness(model)
         return found
+
+
+def promises_of(model: Model) -> dict[str, bool]:
+    """Return which promise is kept here: ``bit``, and ``guarded`` as far as its guard is wide."""
+    found = exactness_of(model)
+    has_fallbacks = not model.rows_are_alike  # else rows are verified in any shape, unguarded
+    return {
+        "bit": found.rows_alike or (found.blocks_alike and has_fallbacks),
+        "guarded": found.rows_alike or has_fallbacks,
+    }
 
 
 def check_exactness(model: Model) -> Check:

@@ -2,16 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvpacket_store.api.answer import Answer, Timings, Usage
 from kvpacket_store.api.begun import Begun
+from kvpacket_store.api.selection import Query
+from kvpacket_store.api.store import DEFAULT_NAMESPACE
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
 from kvpacket_store.generate import GenerationOptions
 
-__all__ = ["checked_options", "finish_reason", "finished_answer"]
+__all__ = ["Request", "checked_options", "finish_reason", "finished_answer", "new_request"]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request from its arrival to its end; `new_request` makes it.
+
+    Parameters
+    ----------
+    query : Query
+        The question, and which documents are to answer it.
+    options : GenerationOptions
+        How to answer.
+    cancel : threading.Event
+        Set to stop within one step.
+    provisional : bool
+        Drafted text is wanted too.
+    timings : Timings
+        Filled in while it is answered.
+    clock : float
+        When it arrived, ``time.perf_counter()``.
+    """
+
+    query: Query
+    options: GenerationOptions
+    cancel: threading.Event = field(default_factory=threading.Event)
+    provisional: bool = False
+    timings: Timings = field(default_factory=Timings)
+    clock: float = field(default_factory=time.perf_counter)
+
+    def elapsed_ms(self) -> float:
+        """Return the time since it arrived."""
+        return 1e3 * (time.perf_counter() - self.clock)
+
+
+def new_request(
+    question: str,
+    documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+    *,
+    top_k: int | None = None,
+    where: Mapping[str, Any] | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    cancel: threading.Event | None = None,
+    provisional: bool = False,
+    **options: Any,
+) -> Request:
+    """Check at the door what `Engine.stream` takes, and start the clock.
+
+    Raises
+    ------
+    UsageError
+        The question is empty, or an option is unknown or out of its range.
+    """
+    query = Query(question, documents, top_k, where, namespace)
+    chosen = checked_options(options)
+    return Request(query, chosen, cancel or threading.Event(), provisional)
 
 
 def checked_options(options: Mapping[str, Any]) -> GenerationOptions:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from kvpacket_store.errors import KVPacketError, SwapFailedError
+from kvpacket_store.errors import SwapFailedError
 from kvpacket_store.generate.answering import Asked, Decoding, Final, Provisional, Wait
 from kvpacket_store.models import RowWork
 
@@ -28,9 +28,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request ended with an error; others go on."""
+    """A request ended with an error, of any kind; others go on."""
 
-    error: KVPacketError
+    error: Exception
 
 
 Event: TypeAlias = tuple[int, Final | Provisional | Finished | Failed]
@@ -83,25 +83,35 @@ class Together:
         self._asked[index] = None
 
     def leave(self, index: int) -> None:
-        """Let a request go before its end."""
+        """Let a request go before its end; nothing happens where it has gone."""
         self._asked.pop(index, None)
         self._answers.pop(index, None)
-        self._decodings.pop(index).close()
+        if (decoding := self._decodings.pop(index, None)) is not None:
+            decoding.close()
 
     def step(self) -> list[Event]:
         """Run one shared forward; return what requests gave: their numbers, and events."""
+        events = self.advance()
+        self.forward()
+        return events
+
+    def advance(self) -> list[Event]:
+        """Go on with each request until it asks for a forward, or waits; return what they gave."""
         events: list[Event] = []
         for index in list(self._asked):
             waiting = self._asked[index]
             if not isinstance(waiting, Wait) or waiting.is_over():
                 self._advance(index, events)
+        return events
+
+    def forward(self) -> None:
+        """Run what was asked for; where all wait for K and V, wait a moment."""
         works = {i: asked for i, asked in self._asked.items() if isinstance(asked, RowWork)}
         if works:
             results = self._run(list(works.values()))
             self._answers.update(zip(works, results, strict=True))
-        elif self._asked and not events:
-            time.sleep(_POLL_S)  # all wait for K and V
-        return events
+        elif self._asked:
+            time.sleep(_POLL_S)
 
     def _advance(self, index: int, events: list[Event]) -> None:
         """Go on with one request until it asks for something; write down what."""
@@ -111,7 +121,7 @@ class Together:
             while asked is not None and not isinstance(asked, RowWork | Wait):
                 events.append((index, asked))
                 asked = _next(decoding, None)
-        except KVPacketError as error:
+        except Exception as error:
             events.append((index, Failed(error)))
             self.leave(index)
             return

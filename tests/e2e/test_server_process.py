@@ -30,6 +30,7 @@ def store_path(tmp_path, model):
 def server(store_path):
     kvps = [sys.executable, "-c", "from kvpacket_store.cli import main; main()"]
     command = [*kvps, "serve", str(store_path), "--port", "0"]
+    command += ["--max-running", "2", "--memory-bytes", "1000000", "--audit", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
@@ -61,11 +62,14 @@ def test_it_serves_until_a_signal_and_leaves_the_store_whole(server, store_path,
         assert report["documents"]["added"] == 1
         asked = {"query": "When?", "max_new_tokens": 4, "ignore_eos": True}
         answer = client.post("/generate", json=asked).json()
+        counts = client.get("/metrics").text
     server.send_signal(stop)
     assert server.wait(60) == 0
     assert "Traceback" not in server.stderr.read()
+    assert 'kvpacket_requests_total{outcome="answered"} 1.0' in counts
     assert [document["id"] for document in answer["documents"]] == ["a"]
     with kv.Store.open(store_path) as store:
         assert store.show("a")["text"] == documents[0]["text"]
+        assert store.stats().audit["requests"] == 1
         again = kv.Engine(store).generate("When?", max_new_tokens=4, ignore_eos=True)
     assert again.token_ids == answer["token_ids"]

@@ -18,7 +18,13 @@ LENGTH = {"max_new_tokens": 8, "ignore_eos": True}
 
 
 @pytest.mark.parametrize(
-    "limits", [ServerLimits(), ServerLimits(running_generations=4)], ids=["one", "four"]
+    "limits",
+    [
+        ServerLimits(running_generations=1),
+        ServerLimits(),
+        ServerLimits(running_kv_bytes=300_000),  # about two
+    ],
+    ids=["one", "eight", "short of memory"],
 )
 async def test_eight_at_once_equal_one_after_the_other(client):
     alone = [await client.generate(**one, **LENGTH) for one in ASKED]
@@ -32,7 +38,7 @@ async def test_eight_at_once_equal_one_after_the_other(client):
         assert first.json()["usage"] == second.json()["usage"] == third["usage"]
 
 
-@pytest.mark.parametrize("limits", [ServerLimits(waiting_generations=1)])
+@pytest.mark.parametrize("limits", [ServerLimits(running_generations=1, waiting_generations=1)])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_too_many_is_told_when_to_come_back(client, gate, stream):
     running = asyncio.create_task(client.generate(documents=["a"], **LENGTH))
@@ -41,7 +47,7 @@ async def test_one_too_many_is_told_when_to_come_back(client, gate, stream):
     while not client.app.state.services.generations.num_waiting:
         await asyncio.sleep(0)
     refused = await client.generate(documents=["a"], stream=stream)
-    assert refused.status_code == 503
+    assert refused.status_code == 429
     assert refused.json()["type"] == "urn:kvpacket-store:problem:busy"
     assert int(refused.headers["retry-after"]) > 0
     gate.open()

@@ -55,13 +55,13 @@ class Call:
 @pytest.fixture
 def cancels(engine, monkeypatch):
     """The cancel events that the engine was given, in order."""
-    given, stream = [], engine.stream
+    given, begin = [], engine.begin
 
-    def spied(*args, cancel, **options):
+    def spied(query, options, timings, cancel, policy):
         given.append(cancel)
-        return stream(*args, cancel=cancel, **options)
+        return begin(query, options, timings, cancel, policy)
 
-    monkeypatch.setattr(engine, "stream", spied)
+    monkeypatch.setattr(engine, "begin", spied)
     return given
 
 
@@ -113,6 +113,25 @@ async def test_a_client_that_leaves_the_queue_is_never_asked_about(client, gate,
     gate.open()
     assert (await running).status_code == 200
     assert len(cancels) == 1
+
+
+async def test_those_that_stay_get_their_answers_when_one_leaves_amid_them(client, gate, cancels):
+    asked = {"documents": ["a"], "max_new_tokens": 20, "ignore_eos": True, "temperature": 0.9}
+    staying = [asyncio.create_task(client.generate(**asked, seed=seed)) for seed in (1, 2)]
+    leaving = Call(client.app, {**LONG, "stream": True})
+    generations = client.app.state.services.generations
+    while generations.num_running < 3:
+        gate.let_a_step_through()
+        await asyncio.sleep(0.01)
+    leaving.leave()
+    while not any(cancel.is_set() for cancel in cancels):
+        await asyncio.sleep(0.01)
+    gate.open()
+    together = [(await task).json()["token_ids"] for task in staying]
+    await leaving.task
+    assert b"answer" not in b"".join(message.get("body", b"") for message in leaving.sent)
+    alone = [(await client.generate(**asked, seed=seed)).json()["token_ids"] for seed in (1, 2)]
+    assert together == alone
 
 
 async def test_a_send_that_fails_stops_the_decoding(client, gate, cancels):

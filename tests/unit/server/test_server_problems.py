@@ -34,7 +34,7 @@ STATUS = {
     errors.BundleError: 500,
     errors.SwapFailedError: 500,
     errors.CancelledError: 499,
-    asyncio.QueueFull: 503,
+    asyncio.QueueFull: 429,
     RuntimeError: 500,
 }
 
@@ -60,4 +60,4 @@ def test_an_error_has_its_status_and_its_message_or_none_of_it(kind):
     assert problem.detail
     assert problem.type.startswith("urn:kvpacket-store:problem:")
     assert [*problem.to_dict()] == ["type", "title", "status", "detail"]
-    assert ("Retry-After" in problem.headers) == (problem.status == 503)
+    assert ("Retry-After" in problem.headers) == (problem.status in (429, 503))

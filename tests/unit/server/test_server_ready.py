@@ -27,11 +27,11 @@ async def loading(store, new_client, monkeypatch):
 
     real = kv.Engine
 
-    def engine(of_store):
+    def engine(of_store, audit):
         assert go.wait(60)
         if Loading.outcome is not None:
             raise Loading.outcome
-        return real(of_store)
+        return real(of_store, audit=audit)
 
     monkeypatch.setattr("kvpacket_store.api.Engine", engine)
     app = create_app(store)
@@ -68,6 +68,16 @@ async def test_requests_before_that_are_503(loading):
         assert response.status_code == 503
         assert response.headers["content-type"] == "application/problem+json"
         assert int(response.headers["retry-after"]) > 0
+
+
+async def test_metrics_count_before_that_and_tell_of_the_engine_after(loading):
+    client, go, _ = loading
+    await client.generate(documents=["a"])
+    early = (await client.get("/metrics")).text
+    assert 'kvpacket_requests_total{outcome="model"} 1.0' in early
+    assert "kvpacket_requests_running" not in early
+    await until_loaded(client, go)
+    assert "kvpacket_requests_running 0.0" in (await client.get("/metrics")).text
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,7 @@ async def test_version_says_how_exact_this_machine_is_once_it_is_measured(loadin
 
 async def test_the_description_has_every_route(client):
     paths = (await client.get("/openapi.json")).json()["paths"]
-    assert set(paths) == {"/health", "/ready", "/version", "/ingest", "/generate"}
+    assert set(paths) == {"/health", "/ready", "/version", "/metrics", "/ingest", "/generate"}
 
 
 async def test_an_engine_of_another_store_is_refused(store, engine, tmp_path, stock_folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvpacket_store.api import Piece
 from kvpacket_store.errors import CodecError, StoreLockedError
 
 pytestmark = pytest.mark.anyio
@@ -22,15 +23,36 @@ async def test_the_pieces_make_up_the_answer(client, engine):
     assert answer["usage"] == expected.usage.to_dict()
 
 
-async def test_pieces_with_line_breaks_stay_one_event_each(client, engine, monkeypatch):
-    answer = engine.generate("q", ["a"], max_new_tokens=1)
-    from kvpacket_store.api import Piece
+@pytest.fixture
+def scripted(monkeypatch):
+    """A function: from now on decodings give these pieces, whatever their tokens; errors raise."""
 
+    def script(*given):
+        class Scripted:
+            is_stopped = False
+
+            def __init__(self, request, begun, tokenizer):
+                self._given = iter(given)
+
+            def push(self, event):
+                piece = next(self._given)
+                if isinstance(piece, Exception):
+                    raise piece
+                return piece
+
+            def finish(self):
+                return next(self._given)
+
+        monkeypatch.setattr("kvpacket_store.api.running.AnswerPieces", Scripted)
+
+    return script
+
+
+async def test_pieces_with_line_breaks_stay_one_event_each(client, engine, scripted):
+    answer = engine.generate("q", ["a"], max_new_tokens=1)
     texts = ["one\ntwo", "\r\n\r\n", "data: no", "☃\u2028"]
-    monkeypatch.setattr(
-        engine, "stream", lambda *_, **__: iter([*map(Piece, texts), Piece("", answer)])
-    )
-    events = await client.events()
+    scripted(*map(Piece, texts), Piece("", answer))
+    events = await client.events(documents=["a"], max_new_tokens=4, ignore_eos=True)
     assert [data["text"] for _, data in events[:-1]] == texts
     assert events[-1][1]["answer"] == answer.text
 
@@ -50,17 +72,9 @@ async def test_nothing_keeps_the_stream(client):
         (OSError("secret"), 500, False),
     ],
 )
-async def test_an_error_in_mid_stream_is_an_event(
-    client, engine, monkeypatch, error, status, is_told
-):
-    def pieces(*_, **__):
-        from kvpacket_store.api import Piece
-
-        yield Piece("so far")
-        raise error
-
-    monkeypatch.setattr(engine, "stream", pieces)
-    (_, first), (name, problem) = await client.events()
+async def test_an_error_in_mid_stream_is_an_event(client, scripted, error, status, is_told):
+    scripted(Piece("so far"), error)
+    (_, first), (name, problem) = await client.events(**ASKED)
     assert first == {"text": "so far"}
     assert name == "error"
     assert problem["status"] == status
@@ -69,11 +83,10 @@ async def test_an_error_in_mid_stream_is_an_event(
 
 
 async def test_an_error_before_the_first_piece_has_its_status(client, engine, monkeypatch):
-    def pieces(*_, **__):
+    def begin(*_):
         raise StoreLockedError("another process holds it")
-        yield
 
-    monkeypatch.setattr(engine, "stream", pieces)
+    monkeypatch.setattr(engine, "begin", begin)
     response = await client.generate(stream=True)
     assert response.status_code == 503
     assert response.headers["content-type"] == "application/problem+json"
