@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from kvpacket_store.api.codec_packs import load_pack
 from kvpacket_store.codec import BASE_STEPS, DEFAULT_BASE_STEP, are_base_steps
 from kvpacket_store.codec.packs import installed_packs
+from kvpacket_store.codec.step_costs import DEFAULT_BASE_BITS, StepCosts
 from kvpacket_store.errors import LevelUnavailableError, UsageError
 from kvpacket_store.types import KVDtype, KVLayout
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseStep", "PackNeed", "choose_base_step", "choose_layers", "choose_pack"]
 
-BaseStep: TypeAlias = "str | tuple[str, str] | Sequence[tuple[str, str]]"
-"""For all of K and V; for K and for V; or such a pair for each layer."""
+BaseStep: TypeAlias = "str | float | tuple[str, str] | Sequence[tuple[str, str]]"
+"""For all of K and V; for K and V apart; a pair for each layer; or bits a scalar to share out."""
 
 _LEVELS = ("raw", "fast", "linear")
 _TO_COME = ("spec",)
@@ -96,23 +97,26 @@ def choose_layers(codec: str, layers: int | None) -> int:
 
 
 def choose_base_step(
-    asked: BaseStep | None, layers: int, num_layers: int
+    asked: BaseStep | None, layers: int, num_layers: int, costs: StepCosts | None = None
 ) -> tuple[tuple[str, str], ...] | None:
     """Return the base's steps by model layer, for K and for V; None where there is no base.
 
     Parameters
     ----------
     asked : BaseStep or None
-        None: the codec's default.
+        A number: what harms answers least of what takes so many bits a scalar. None: of 2.7 bits
+        where costs are known, else the codec's default.
     layers : int
         In which a packet is stored; of one there is no base.
     num_layers : int
         Of the model.
+    costs : StepCosts, optional
+        With the codec pack that is to be used.
 
     Raises
     ------
     UsageError
-        There is no such step, or no base.
+        There is no such step, no base, or no costs to share out bits by.
 
     Examples
     --------
@@ -126,7 +130,11 @@ def choose_base_step(
             )
         return None
     pairs: Any
-    match DEFAULT_BASE_STEP if asked is None else asked:
+    if asked is None:
+        asked = DEFAULT_BASE_STEP if costs is None else DEFAULT_BASE_BITS
+    if isinstance(asked, int | float):
+        asked = _within(costs, asked)
+    match asked:
         case str(step):
             pairs = [(step, step)] * num_layers
         case [str(k), str(v)]:
@@ -135,10 +143,20 @@ def choose_base_step(
             pairs = rows
     if not are_base_steps(pairs, num_layers):
         raise UsageError(
-            f"base_step is one of {', '.join(BASE_STEPS)}, a pair of them for K and V, or such a "
-            f"pair for each of {num_layers} layers; not {asked!r:.80}"
+            f"base_step is one of {', '.join(BASE_STEPS)}, a pair of them for K and V, such a "
+            f"pair for each of {num_layers} layers, or bits a scalar; not {asked!r:.80}"
         )
     return tuple((k, v) for k, v in pairs)
+
+
+def _within(costs: StepCosts | None, bits: float) -> tuple[tuple[str, str], ...]:
+    """Share out bits by costs."""
+    if costs is None:
+        raise UsageError(
+            f"base_step {bits}: what steps cost with this codec pack is not known; measure it with "
+            "`kvps codec steps STORE`, or name steps"
+        )
+    return costs.steps_within(bits)
 
 
 def choose_pack(

@@ -17,6 +17,7 @@ from kvpacket_store.api.codec_choice import (
     choose_pack,
 )
 from kvpacket_store.api.codec_packs import CodecPacks
+from kvpacket_store.api.step_costs import find_costs
 from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, load_model
 from kvpacket_store.prefill import PREFILL_RECIPE, Prefiller
@@ -52,7 +53,6 @@ def create_packet_store(
 ) -> PacketStore:
     """Check the choices (see ``Store.create``), describe them, and make the folder."""
     num_layers = choose_layers(codec, layers)
-    steps = choose_base_step(base_step, num_layers, model.layout.num_layers)
     model.check_taps()
     if not 16 <= segment_tokens <= model.max_positions // 2:
         raise UsageError(
@@ -62,6 +62,9 @@ def create_packet_store(
     prefiller = Prefiller(model, chosen, _dtype(kv_dtype, model))
     need = PackNeed(model.fingerprint.weights, prefiller.kv_dtype, model.layout)
     pack = choose_pack(codec, codec_pack, need)
+    digest = None if pack is None else pack.digest
+    costs = find_costs(None, digest)
+    steps = choose_base_step(base_step, num_layers, model.layout.num_layers, costs)
     meta = StoreMeta(
         model=_durable_name(model.name),
         fingerprint=model.fingerprint.to_dict(),
@@ -71,7 +74,7 @@ def create_packet_store(
         adapter_digest=chosen.digest,
         codec=codec,
         layers=num_layers,
-        codec_pack=None if pack is None else pack.digest,
+        codec_pack=digest,
         base_step=steps,
         kv_dtype=prefiller.kv_dtype.value,
         recipe=PREFILL_RECIPE,

@@ -17,6 +17,7 @@ from kvpacket_store.api.codec_choice import (
 from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.importance import stored_importance
 from kvpacket_store.api.records import decode_packet, encode_packet
+from kvpacket_store.api.step_costs import find_costs
 from kvpacket_store.codec import info
 from kvpacket_store.errors import CodecError, LevelUnavailableError, NotFoundError
 from kvpacket_store.packet import kv_digest
@@ -100,11 +101,12 @@ def recode(
     num_layers = choose_layers(codec, layers)
     if base_step is None and num_layers == store.meta.layers:
         base_step = store.meta.base_step
-    steps = choose_base_step(base_step, num_layers, store.layout.num_layers)
     chosen = choose_pack(codec, pack, store.pack_need, _kept(store))
+    digest = None if chosen is None else chosen.digest
+    costs = find_costs(store.codec_packs.folder, digest)
+    steps = choose_base_step(base_step, num_layers, store.layout.num_layers, costs)
     if chosen is not None:
         keep_within_cap(store, chosen)
-    digest = None if chosen is None else chosen.digest
     store.packets.change_codec(codec, num_layers, digest, steps)
     work = _Recoding(store)
     work.report.codec_pack, work.report.base_step = digest, steps

@@ -108,6 +108,28 @@ def list_packs(store: StoreArgument, as_json: Annotated[bool, JSON_OPTION] = Fal
             err.print(plain(f"{one['file']}: {one['damage']}"))
 
 
+@app.command("steps")
+def steps(
+    store: StoreArgument,
+    bits: Annotated[float, typer.Option(help="Of a base, a scalar, to show steps for.")] = 2.7,
+    prompts: Annotated[int, typer.Option(help="To measure on; minutes each.", min=1)] = 2,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure what each step of a base does to the model's answers; kept in the store's folder."""
+    from kvpacket_store.api import Store
+    from kvpacket_store.api.step_costs import measure_step_costs
+
+    with Store.open(store) as opened, progress_bar("") as update:
+        costs = measure_step_costs(opened, prompts=prompts, progress=update)
+        chosen = costs.steps_within(bits)
+    if as_json:
+        print_json({"steps": chosen, "bits_per_scalar": costs.bits_of(chosen), **costs.to_dict()})
+        return
+    rows: list[list[object]] = [[layer, k, v] for layer, (k, v) in enumerate(chosen)]
+    out.print(table(f"{costs.bits_of(chosen):.2f} bits a scalar", ["layer", "K", "V"], rows))
+    out.print(plain(f"To use them: kvps codec recode {store} --codec linear --base-step {bits}"))
+
+
 @app.command("recode")
 def recode(
     store: StoreArgument,
@@ -122,7 +144,7 @@ def recode(
         ),
     ] = None,
     base_step: Annotated[
-        str | None, typer.Option(help=BASE_STEP_HELP, show_default="as it is, or sigma/4")
+        str | None, typer.Option(help=BASE_STEP_HELP, show_default="as it is")
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
