@@ -260,7 +260,7 @@ class Engine:
             joint = self._assembler.joint(
                 query.namespace, selected, query.question, max_new_tokens=room
             )
-            if options.decode != "verified":
+            if not self.decoder.drafts_on_packets(options):
                 return joint
         assembled = self._assembler.assemble(
             query.namespace,
