@@ -15,10 +15,10 @@ from kvpacket_store.api.assembly import Assembler, first_logits
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.draft_maker import DraftGround, DraftMaker
-from kvpacket_store.api.drafting import BASE, LOOKUP, QUERY_ROWS, WHOLE, split_name
+from kvpacket_store.api.draft_model import DraftModel
+from kvpacket_store.api.drafting import BASE, LOOKUP, MODEL, QUERY_ROWS, WHOLE, split_name
 from kvpacket_store.api.exactness import exactness_of
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
-from kvpacket_store.compress import parse_compressor
 from kvpacket_store.generate import (
     Answering,
     BlockTarget,
@@ -62,12 +62,16 @@ class Decoder:
         Whose model decodes.
     assembler : Assembler
         Makes slots for exact K and V.
+    draft_model : DraftModel, optional
+        Drafts where a request names nothing else.
     """
 
-    def __init__(self, store: Store, assembler: Assembler) -> None:
+    def __init__(
+        self, store: Store, assembler: Assembler, draft_model: DraftModel | None = None
+    ) -> None:
         self._store = store
         self._assembler = assembler
-        self._maker = DraftMaker(store)
+        self._maker = DraftMaker(store, draft_model)
         self.policy = SwapPolicy()
 
     def compressor_of(self, options: GenerationOptions) -> str | None:
@@ -79,20 +83,21 @@ class Decoder:
             No compressor has that name.
         """
         if options.compressor is not None:
-            for part in options.compressor.split("+"):
-                if part != LOOKUP:
-                    parse_compressor(split_name(part)[1])
-        if options.decode != "verified":
-            return None if options.decode == "full" else options.compressor
+            self._maker.check(options.compressor)
+        if options.decode == "full":
+            return None
+        name = options.compressor or (MODEL if self._maker.has_model else None)
+        if name is not None or options.decode == "auto":
+            return name
         if options.consistency == "recompute":
-            return options.compressor or WHOLE
-        return options.compressor or (BASE if self._store.meta.layers > 1 else _DROPPED)
+            return WHOLE
+        return BASE if self._store.meta.layers > 1 else _DROPPED
 
     def drafts_on_packets(self, options: GenerationOptions) -> bool:
         """Whether packets are assembled to draft for a joint prefill."""
         if options.decode != "verified" or options.consistency != "recompute":
             return False
-        return any(part != LOOKUP for part in self._parts(options))
+        return any(part not in (LOOKUP, MODEL) for part in self._parts(options))
 
     def from_base(self, options: GenerationOptions) -> bool:
         """Whether a request's packets are assembled from their bases."""
@@ -159,7 +164,7 @@ class Decoder:
             logits = first_logits(self._store, packets, Timings())
         ids = assembled.prompt_token_ids
         ground = DraftGround(packets, queries, ids, logits, is_apart=True)
-        drafting = self._maker.drafting(options.compressor or WHOLE, ground, options)
+        drafting = self._maker.drafting(self.compressor_of(options) or WHOLE, ground, options)
         if not drafting.is_on(packets.cache):
             packets.cache.free()
         decoding = verified_decoding(answering, target, drafting.draft, counts)

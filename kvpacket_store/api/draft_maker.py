@@ -11,8 +11,10 @@ import torch
 from kvpacket_store.api.assembled import Assembled
 from kvpacket_store.api.begun import Drafting
 from kvpacket_store.api.costs import costs_of
-from kvpacket_store.api.drafting import LOOKUP, WHOLE, DraftPrompt, draft_cache, split_name
-from kvpacket_store.compress import DenseView
+from kvpacket_store.api.draft_model import DraftModel
+from kvpacket_store.api.drafting import LOOKUP, MODEL, WHOLE, DraftPrompt, draft_cache, split_name
+from kvpacket_store.compress import DenseView, parse_compressor
+from kvpacket_store.errors import UsageError
 from kvpacket_store.generate import (
     ChainDraft,
     Draft,
@@ -60,10 +62,35 @@ class DraftGround:
 
 
 class DraftMaker:
-    """Makes drafts for one store's requests."""
+    """Makes drafts for one store's requests.
 
-    def __init__(self, store: Store) -> None:
+    Parameters
+    ----------
+    store : Store
+        Whose model decides.
+    draft_model : DraftModel, optional
+        What drafts under the name ``model``.
+    """
+
+    def __init__(self, store: Store, draft_model: DraftModel | None = None) -> None:
         self._store = store
+        self._draft_model = draft_model
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a draft model is there."""
+        return self._draft_model is not None
+
+    def check(self, name: str) -> None:
+        """Raise UsageError where nothing drafts by that name."""
+        for part in name.split("+"):
+            if part == MODEL and not self.has_model:
+                raise UsageError(
+                    f"compressor {name!r} drafts with a smaller model, and there is none; name one "
+                    "(draft_model of Engine, --draft-model of kvps ask)"
+                )
+            if part not in (LOOKUP, MODEL):
+                parse_compressor(split_name(part)[1])
 
     def drafting(self, name: str, ground: DraftGround, options: GenerationOptions) -> Drafting:
         """Return what drafts as ``name`` says, and how small what it reads is.
@@ -83,6 +110,10 @@ class DraftMaker:
             costs = costs_of(model, slots, 0).without_draft()
             horizon = Horizon(costs, start=0.5, most=10)
             return TokenDraft(LookupDraft(ground.target_ids), horizon)
+        if part == MODEL and self._draft_model is not None:
+            draft = self._draft_model.draft(ground.assembled.text_ids, slots, options)
+            found.of_models.append(draft)
+            return draft
         cache = self._draft_cache(part, ground, options, found)
         return KVDraft(
             cache,

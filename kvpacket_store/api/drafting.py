@@ -9,10 +9,20 @@ import torch
 from kvpacket_store.compress import DenseView, DraftView, HalfSplitRope, PromptKV, parse_compressor
 from kvpacket_store.models import Model, SlotCache, ViewCache
 
-__all__ = ["BASE", "LOOKUP", "QUERY_ROWS", "WHOLE", "DraftPrompt", "draft_cache", "split_name"]
+__all__ = [
+    "BASE",
+    "LOOKUP",
+    "MODEL",
+    "QUERY_ROWS",
+    "WHOLE",
+    "DraftPrompt",
+    "draft_cache",
+    "split_name",
+]
 
 BASE = "base"
 LOOKUP = "lookup"
+MODEL = "model"
 WHOLE = "exact"
 QUERY_ROWS = 32
 """Most of the question's rows whose attention says which tokens to keep."""

@@ -16,6 +16,7 @@ from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder, room_for
+from kvpacket_store.api.draft_model import DraftModel
 from kvpacket_store.api.pieces import answer_pieces
 from kvpacket_store.api.request import checked_options
 from kvpacket_store.api.selection import Query, SelectedDocument, select
@@ -29,7 +30,7 @@ from kvpacket_store.prefill import BodyKV
 from kvpacket_store.retrieve import Retriever
 
 if TYPE_CHECKING:
-    from kvpacket_store.models import SlotCache
+    from kvpacket_store.models import Model, SlotCache
 
 __all__ = ["Engine"]
 
@@ -51,6 +52,16 @@ class Engine:
         Most that decoded packets may take in RAM between requests; 0 keeps none.
     audit : float
         Share of answers that are compared with a joint prefill, after they were given: `Auditor`.
+    draft_model : str or Model, optional
+        A smaller model with the same tokenizer (a preset, folder or hub name). It drafts for
+        requests that name no other ``compressor``; ``lookup+model`` asks it where nothing in the
+        prompt follows. It reads each prompt by itself, which packets do not spare it, so it pays
+        for long answers.
+
+    Raises
+    ------
+    ModelError
+        The draft model cannot be loaded, or has another tokenizer.
 
     Examples
     --------
@@ -67,12 +78,14 @@ class Engine:
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         audit: float = 0.0,
+        draft_model: str | Model | None = None,
     ) -> None:
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, self.prompt, self.memory)
-        self.decoder = Decoder(store, self._assembler)
+        drafts = None if draft_model is None else DraftModel(draft_model, store.model)
+        self.decoder = Decoder(store, self._assembler, drafts)
         self.auditor = Auditor(audit, None if store.packets.is_read_only else store.path)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
