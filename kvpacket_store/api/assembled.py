@@ -24,7 +24,8 @@ class Assembled:
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
     was read for these; ``exact_parts`` are the others, and their first slots, where there are any
-    of the first kind. ``draft`` are the packets that draft for a joint prefill.
+    of the first kind. ``draft`` are the packets that draft for a joint prefill. ``text_ids`` are
+    the prompt's tokens without the soft ones.
     """
 
     cache: SlotCache
@@ -41,6 +42,7 @@ class Assembled:
     exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
     draft: Assembled | None = None
     namespace: str = ""
+    text_ids: TokenIds = ()
     selected: Sequence[SelectedDocument] = ()
     question: str = ""
 

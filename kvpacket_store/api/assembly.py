@@ -85,6 +85,11 @@ class Assembler:
             exact_parts=built.exact_parts if built.swap_parts else [],
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
             namespace=namespace,
+            text_ids=(
+                *self._prompt.preamble_ids,
+                *(token_id for body in built.loaded for token_id in body.token_ids),
+                *question_ids,
+            ),
             selected=selected,
             question=question,
         )
@@ -152,7 +157,7 @@ class Assembler:
         )
         cache = self._store.model.new_cache(plan.num_slots)
         whole = tuple(ids)
-        return Assembled(cache, plan, whole, documents, [], whole, len(whole), 0, 0)
+        return Assembled(cache, plan, whole, documents, [], whole, len(whole), 0, 0, text_ids=whole)
 
     @property
     def _soft_tokens(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.answer import DecodeInfo, Fallback
-from kvpacket_store.generate import Answering, Draft, VerifiedCounts
+from kvpacket_store.generate import Answering, Draft, ModelDraft, VerifiedCounts
 from kvpacket_store.generate.answering import Decoding
 from kvpacket_store.models import SlotCache
 
@@ -22,17 +22,20 @@ class Drafting:
     """What a request drafts with.
 
     ``bits_per_scalar`` are those read from the store for a draft on the base, else those held.
+    ``of_models`` are drafts by a model of their own.
     """
 
     draft: Draft
     bits_per_scalar: float | None = None
     kept_share: float | None = None
     caches: list[SlotCache] = field(default_factory=list)
+    of_models: list[ModelDraft] = field(default_factory=list)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of what is drafted on."""
-        return sum(cache.resident_bytes for cache in self.caches)
+        on_views = sum(cache.resident_bytes for cache in self.caches)
+        return on_views + sum(draft.resident_bytes for draft in self.of_models)
 
     def is_on(self, cache: SlotCache) -> bool:
         """Whether drafts use that very cache."""

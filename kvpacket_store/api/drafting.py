@@ -16,9 +16,21 @@ from kvpacket_store.compress import (
 )
 from kvpacket_store.models import Model, SlotCache, ViewCache
 
-__all__ = ["BASE", "QUERY_ROWS", "DraftPrompt", "draft_cache", "split_name"]
+__all__ = [
+    "BASE",
+    "LOOKUP",
+    "MODEL",
+    "QUERY_ROWS",
+    "WHOLE",
+    "DraftPrompt",
+    "draft_cache",
+    "split_name",
+]
 
 BASE = "base"
+LOOKUP = "lookup"
+MODEL = "model"
+WHOLE = "exact"
 QUERY_ROWS = 32
 """Most of the question's rows whose attention says which tokens to keep."""
 
@@ -58,7 +70,7 @@ def split_name(name: str) -> tuple[bool, str]:
     ((True, 'exact'), (True, 'snapkv:0.25'), (False, 'int8'))
     """
     if name == BASE:
-        return True, "exact"
+        return True, WHOLE
     if name.startswith(BASE + "*"):
         return True, name[len(BASE) + 1 :]
     return False, name

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kvpacket_store.api.answer import Answer, Piece, Timings
-from kvpacket_store.api.assembled import Assembled
 from kvpacket_store.api.assembly import Assembler
 from kvpacket_store.api.audit import Auditor
 from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
-from kvpacket_store.api.decoding import Decoder, room_for
+from kvpacket_store.api.decoding import Decoder
+from kvpacket_store.api.draft_model import DraftModel
 from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
+from kvpacket_store.api.prompts import Prompts
 from kvpacket_store.api.request import new_request
-from kvpacket_store.api.selection import Query, SelectedDocument, select
+from kvpacket_store.api.selection import Query, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.errors import KVPacketError, NotFoundError
+from kvpacket_store.errors import KVPacketError
 from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
@@ -29,12 +29,10 @@ from kvpacket_store.prefill import BodyKV
 from kvpacket_store.retrieve import Retriever
 
 if TYPE_CHECKING:
-    from kvpacket_store.models import SlotCache
+    from kvpacket_store.models import Model, SlotCache
 
 __all__ = ["Engine"]
 
-# Documents may be updated or deleted between their selection and the reading of their packets.
-_SELECTIONS = 8
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 
@@ -51,6 +49,16 @@ class Engine:
         Most that decoded packets may take in RAM between requests; 0 keeps none.
     audit : float
         Share of answers that are compared with a joint prefill, after they were given: `Auditor`.
+    draft_model : str or Model, optional
+        A smaller model with the same tokenizer (a preset, folder or hub name). It drafts for
+        requests that name no other ``compressor``; ``lookup+model`` asks it where nothing in the
+        prompt follows. It reads each prompt by itself, which packets do not spare it, so it pays
+        for long answers.
+
+    Raises
+    ------
+    ModelError
+        The draft model cannot be loaded, or has another tokenizer.
 
     Examples
     --------
@@ -67,12 +75,15 @@ class Engine:
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         audit: float = 0.0,
+        draft_model: str | Model | None = None,
     ) -> None:
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, self.prompt, self.memory)
-        self.decoder = Decoder(store, self._assembler)
+        drafts = None if draft_model is None else DraftModel(draft_model, store.model)
+        self.decoder = Decoder(store, self._assembler, drafts)
+        self._prompts = Prompts(store, self._assembler, self.decoder, lambda: self.retriever)
         self.auditor = Auditor(audit, None if store.packets.is_read_only else store.path)
         self._retriever: Retriever | None = None
         self._making_retriever = threading.Lock()
@@ -205,15 +216,12 @@ class Engine:
         policy: SwapPolicy | None = None,
     ) -> Begun:
         """Assemble a prompt and run its question; what is returned gives the answer's tokens."""
-        assembled = self._prepare(query, options, timings)
+        assembled = self._prompts.prepare(query, options, timings)
         return self.decoder.begin(query.namespace, assembled, options, timings, cancel, policy)
 
     def prompt_bytes(self, query: Query, options: GenerationOptions) -> int:
         """Return what the exact K and V of a request take in memory."""
-        selected = select(self.store, query, lambda: self.retriever)
-        room = room_for(self.store.model, options)
-        slots = self._assembler.slots_of(selected, query.question, room)
-        return self.store.model.cache_bytes(slots)
+        return self._prompts.exact_bytes(query, options)
 
     def assemble(
         self,
@@ -240,47 +248,6 @@ class Engine:
         )
         ids = torch.tensor([assembled.prompt_token_ids], device=self.store.model.device)
         return assembled.cache, ids
-
-    def _prepare(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
-        """Select and assemble; again where a document changed between the two."""
-        for attempt in range(_SELECTIONS):
-            started = time.perf_counter()
-            selected = select(self.store, query, lambda: self.retriever)
-            timings.retrieve += 1e3 * (time.perf_counter() - started)
-            try:
-                return self._assemble(query, selected, options, timings)
-            except NotFoundError:
-                if attempt == _SELECTIONS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
-
-    def _assemble(
-        self,
-        query: Query,
-        selected: Sequence[SelectedDocument],
-        options: GenerationOptions,
-        timings: Timings,
-    ) -> Assembled:
-        room = room_for(self.store.model, options)
-        joint = None
-        if options.consistency == "recompute":
-            joint = self._assembler.joint(
-                query.namespace, selected, query.question, max_new_tokens=room
-            )
-            if options.decode != "verified":
-                return joint
-        assembled = self._assembler.assemble(
-            query.namespace,
-            selected,
-            query.question,
-            max_new_tokens=room,
-            timings=timings,
-            from_base=self.decoder.from_base(options),
-        )
-        if joint is None:
-            return assembled
-        joint.draft, joint.fallbacks = assembled, assembled.fallbacks
-        return joint
 
     def audit(self, begun: Begun, namespace: str) -> None:
         """Compare an answer that was given with a joint prefill, if it is its turn."""

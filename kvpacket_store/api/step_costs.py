@@ -135,6 +135,8 @@ class _Probe:
     """One prompt: its packets, their bases at every step, and the model's own answer."""
 
     def __init__(self, store: Store, bodies: list[BodyKV]) -> None:
+        from kvpacket_store.models import Transfer
+
         self._store = store
         self._pack = store.codec_pack
         self._bodies = [(body.k, body.v) for body in bodies]
@@ -143,6 +145,7 @@ class _Probe:
         for index, step in enumerate(BASE_STEPS):
             self._bases.append([self._base(k, v, step, index) for k, v in self._bodies])
         self.bits /= sum(k[0].size for k, _ in self._bodies) / 8
+        self._transfer = Transfer(store.model, store.kv_dtype)
         self._cache, self._starts = self._filled()
         self.num_slots = self._cache.length
 
@@ -219,14 +222,7 @@ class _Probe:
         for exact, near, start in zip(self._bodies, bodies, self._starts, strict=True):
             pair = [exact[0][layer], exact[1][layer]]
             pair[side] = near[side][layer]
-            place_layer(
-                self._store.model,
-                self._cache,
-                layer,
-                *pair,
-                kv_dtype=self._store.kv_dtype,
-                start=start,
-            )
+            place_layer(self._transfer, self._cache, layer, *pair, start=start)
 
 
 def _keep(store: Store, costs: StepCosts) -> None:

@@ -12,10 +12,10 @@ from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import open_packet
 from kvpacket_store.api.turns import Turns
-from kvpacket_store.assemble import place, place_layer
+from kvpacket_store.assemble import place_layer
 from kvpacket_store.codec import RecordReader
 from kvpacket_store.errors import CodecError, NotFoundError, StoreCorruptError, SwapFailedError
-from kvpacket_store.models import SwapCache
+from kvpacket_store.models import SwapCache, transfer_to
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.types import BitArray, TokenIds
 
@@ -65,6 +65,7 @@ class SwapPolicy:
 class SwapIn:
     """Fills a prompt's slots with the exact K and V of its packets.
 
+    On a CUDA device rows go through pinned memory on a stream of their own (`PinnedTransfer`).
     Packets are read ahead and decoded one after the other; the last one layer by layer, so that a
     verification can run its first layers while later ones are decoded. What cannot be read or
     decoded is prefilled again by the thread that waits: a forward on another one may give other
@@ -101,6 +102,7 @@ class SwapIn:
         self.fallbacks: list[Fallback] = []
         self._store, self._loader, self._namespace = store, loader, namespace
         self._cache, self._shared, self._parts = cache, shared, parts
+        self._transfer = transfer_to(store.model, store.kv_dtype)
         self._thread: threading.Thread | None = None
         self._may_begin = threading.Event()
         self._failures: dict[SwapPart, str] = {}
@@ -116,6 +118,7 @@ class SwapIn:
         if turns is not None and not turns.take(self):
             return  # another request's exact K and V are in memory: ask again
         self._cache.allocate()
+        self._transfer.begin(self._cache)
         self._is_filling = True
         # no daemon: one that is killed inside a kernel at exit takes the process down with SIGABRT
         self._thread = threading.Thread(target=self._run, name="kvp-swap-in")
@@ -135,10 +138,12 @@ class SwapIn:
         """Wait until nothing is on its way, and prefill what did not arrive."""
         self._join()
         for part, reason in self._failures.items():
-            self._place(self._made_again(part), part.start)
+            body = self._made_again(part)
+            with self._transfer.running():  # after what is queued there already
+                self._place(body, part.start)
             self.fallbacks.append(Fallback(part.packet_key, reason))
         self._failures.clear()
-        self._cache.all_is_here()
+        self._cache.all_is_here(self._transfer.sent())
 
     def abandon(self) -> None:
         """Let what is on its way be: nobody waits for it, its thread ends before the next packet.
@@ -174,7 +179,8 @@ class SwapIn:
             self.policy.turns.leave(self)
 
     def _run(self) -> None:
-        self._fill()
+        with self._transfer.running():
+            self._fill()
         with self._ending:
             self._is_filling = False
             if self._is_abandoned:
@@ -196,7 +202,7 @@ class SwapIn:
         if self._failures:
             self._cache.fail()
         else:
-            self._cache.all_is_here()
+            self._cache.all_is_here(self._transfer.sent())
         self._may_begin.set()
 
     def _fill_part(self, part: SwapPart, reader: RecordReader | None) -> None:
@@ -208,17 +214,9 @@ class SwapIn:
             self._may_begin.set()
         try:
             for layer, (k, v) in enumerate(_layers(reader)):
-                place_layer(
-                    self._store.model,
-                    self._cache,
-                    layer,
-                    k,
-                    v,
-                    kv_dtype=self._store.kv_dtype,
-                    start=part.start,
-                )
+                place_layer(self._transfer, self._cache, layer, k, v, start=part.start)
                 if is_last:
-                    self._cache.layer_is_here(layer)
+                    self._cache.layer_is_here(layer, self._transfer.sent())
         except CodecError as error:
             self._failures[part] = str(error)
 
@@ -241,8 +239,8 @@ class SwapIn:
             return self._store.prefiller.segment(part.token_ids)
 
     def _place(self, body: BodyKV, start: int) -> None:
-        model, kv_dtype = self._store.model, self._store.kv_dtype
-        place(model, self._cache, body.k, body.v, kv_dtype=kv_dtype, start=start)
+        for layer, (k, v) in enumerate(zip(body.k, body.v, strict=True)):
+            place_layer(self._transfer, self._cache, layer, k, v, start=start)
 
 
 def _layers(reader: RecordReader) -> Iterator[tuple[BitArray, BitArray]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kvpacket_store.models import Model, SlotCache, bits_to_tensor
+from kvpacket_store.models import Model, SlotCache, Transfer
 from kvpacket_store.types import BitArray, KVDtype
 
 __all__ = ["place", "place_layer"]
@@ -24,32 +24,26 @@ def place(
     if count == 0:
         return
     positions = torch.arange(start, start + count, device=model.device)
-    keys, values = (_computed(model, bits, kv_dtype) for bits in (k, v))
+    transfer = Transfer(model, kv_dtype)
+    keys, values = transfer.rows(k), transfer.rows(v)
     cache.k_slots[:, :, start : start + count] = model.rotate_keys(keys, positions)
     cache.v_slots[:, :, start : start + count] = values
 
 
 @torch.inference_mode()
 def place_layer(
-    model: Model,
-    cache: SlotCache,
-    layer: int,
-    k: BitArray,
-    v: BitArray,
-    *,
-    kv_dtype: KVDtype,
-    start: int,
+    transfer: Transfer, cache: SlotCache, layer: int, k: BitArray, v: BitArray, *, start: int
 ) -> None:
-    """Write one layer's ``k`` and ``v``, bits ``[H, T, D]``: the bits that `place` writes."""
+    """Write one layer's ``k`` and ``v``, bits ``[H, T, D]``: the bits that `place` writes.
+
+    On the stream of ``transfer`` where it has one and is running; the slots are filled once what
+    `Transfer.sent` returns was waited for.
+    """
     count = k.shape[1]
     if count == 0:
         return
+    model = transfer.model
     positions = torch.arange(start, start + count, device=model.device)
-    keys, values = (_computed(model, bits, kv_dtype) for bits in (k, v))
+    keys, values = transfer.rows(k), transfer.rows(v)
     cache.k_slots[layer, :, start : start + count] = model.rotate_layer(keys, positions, layer)
     cache.v_slots[layer, :, start : start + count] = values
-
-
-def _computed(model: Model, bits: BitArray, kv_dtype: KVDtype) -> torch.Tensor:
-    """Return bits as the model computes with them."""
-    return bits_to_tensor(bits, kv_dtype).to(device=model.device, dtype=model.dtype)

@@ -50,6 +50,12 @@ def ask(
             "lookup+snapkv:0.25; chosen without."
         ),
     ] = None,
+    draft_model: Annotated[
+        str | None,
+        typer.Option(
+            help="A smaller model of the same tokenizer that drafts; in --compressor it is 'model'."
+        ),
+    ] = None,
     draft_tokens: Annotated[
         int | None,
         typer.Option(help="Tokens to draft before each verification; as many as pay without."),
@@ -91,7 +97,7 @@ def ask(
     from kvpacket_store.api import Engine, Store
 
     with Store.open(store) as opened:
-        engine = Engine(opened)
+        engine = Engine(opened, draft_model=draft_model)
         if as_json:
             print_json(engine.generate(question, **request).to_dict())
         else:

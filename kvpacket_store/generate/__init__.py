@@ -7,11 +7,13 @@ from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, NoDraft, 
 from kvpacket_store.generate.drive import (
     Failed,
     Finished,
+    Run,
     Together,
     decode_alone,
 )
 from kvpacket_store.generate.horizon import Costs, FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
+from kvpacket_store.generate.model_draft import ModelDraft
 from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.plain import plain_decoding
 from kvpacket_store.generate.sampling import Sampler
@@ -34,9 +36,11 @@ __all__ = [
     "Horizon",
     "KVDraft",
     "LookupDraft",
+    "ModelDraft",
     "NoDraft",
     "Provisional",
     "RowTarget",
+    "Run",
     "Sampler",
     "SwapTarget",
     "Target",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
 
 from kvpacket_store.errors import ModelError
 from kvpacket_store.generate.answering import Answering, Part, Provisional
+from kvpacket_store.generate.drive import Run
 from kvpacket_store.generate.horizon import FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import LookupDraft
 from kvpacket_store.generate.targets import Target
@@ -134,6 +136,8 @@ class KVDraft:
     takes_rows : bool
         Whether the target's rows stand at the same positions. Elsewhere (a target without packets,
         so without soft tokens) the draft keeps its own.
+    run : callable, optional
+        As of `RowWork`, where the cache is another model's.
     """
 
     def __init__(
@@ -144,11 +148,13 @@ class KVDraft:
         *,
         own_rows: int = 0,
         takes_rows: bool = True,
+        run: Run | None = None,
     ) -> None:
         self._cache = cache
         self._horizon = horizon
         self._logits = logits
         self._takes_rows = takes_rows
+        self._work = partial(RowWork, run=run)
         self._prompt_slots = cache.length
         self._known_slots = cache.length - own_rows  # before it, rows stay as they are
         self._run: list[int] = []  # tokens whose rows are the draft's own, after the prompt
@@ -182,7 +188,7 @@ class KVDraft:
             if len(proposed) >= wanted and target.is_here():
                 break
             answering.raise_if_cancelled()
-            logits = (yield RowWork(self._cache, unseen))[-1]
+            logits = (yield self._work(self._cache, unseen))[-1]
             self._run += unseen
             try:
                 choice = answering.choose(logits, proposed)

@@ -44,7 +44,7 @@ def decode_alone(decoding: Decoding, run: Run) -> Iterator[Final | Provisional]:
         answer: torch.Tensor | None = None
         if isinstance(event, RowWork):
             try:
-                answer = run((event,))[0]
+                answer = (event.run or run)((event,))[0]
             except SwapFailedError as error:
                 event = _thrown(decoding, error)
                 continue
@@ -57,7 +57,7 @@ def decode_alone(decoding: Decoding, run: Run) -> Iterator[Final | Provisional]:
 
 
 class Together:
-    """Runs many requests; their drafts and verifications share forwards.
+    """Runs many requests; their drafts and verifications share forwards, a model's each.
 
     A request that waits for its exact K and V holds up none; one that ends or fails leaves. Others
     may join at any time.
@@ -90,7 +90,7 @@ class Together:
             decoding.close()
 
     def step(self) -> list[Event]:
-        """Run one shared forward; return what requests gave: their numbers, and events."""
+        """Run one shared forward a model; return what requests gave: their numbers, and events."""
         events = self.advance()
         self.forward()
         return events
@@ -106,11 +106,13 @@ class Together:
 
     def forward(self) -> None:
         """Run what was asked for; where all wait for K and V, wait a moment."""
-        works = {i: asked for i, asked in self._asked.items() if isinstance(asked, RowWork)}
-        if works:
-            results = self._run(list(works.values()))
-            self._answers.update(zip(works, results, strict=True))
-        elif self._asked:
+        shared: dict[Run, dict[int, RowWork]] = {}
+        for index, asked in self._asked.items():
+            if isinstance(asked, RowWork):
+                shared.setdefault(asked.run or self._run, {})[index] = asked
+        for run, works in shared.items():
+            self._answers.update(zip(works, run(list(works.values())), strict=True))
+        if self._asked and not shared:
             time.sleep(_POLL_S)
 
     def _advance(self, index: int, events: list[Event]) -> None:

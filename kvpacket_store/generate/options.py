@@ -57,8 +57,11 @@ class GenerationOptions:
     exactness : str
         ``bit`` or ``guarded``; the same where the model's rows are alike (`Model.rows_are_alike`).
     compressor : str or None
-        What drafts are made on: ``base`` (the base layer of stored packets), or as
-        `parse_compressor`, from the exact K and V or, after ``base*``, from the base. None chooses.
+        What drafts are made on: ``base`` (the base layer of stored packets), ``lookup`` (the
+        request's own tokens), ``model`` (the engine's draft model), or as `parse_compressor`, from
+        the exact K and V or, after ``base*``, from the base. Several with ``+`` between them are
+        asked in turn. None chooses. With ``consistency="recompute"`` and ``decode="verified"`` it
+        is the packets that are made small so; None leaves them whole.
     draft_tokens : int or None
         Tokens to draft before each verification. None follows what is accepted, and what drafts
         cost on this machine.

@@ -10,13 +10,15 @@ from kvpacket_store.models.queries import observing_queries
 from kvpacket_store.models.rotary import Rotary
 from kvpacket_store.models.rows import RowWork
 from kvpacket_store.models.slots import SlotCache
-from kvpacket_store.models.swap_cache import SwapCache
+from kvpacket_store.models.swap_cache import Arrival, SwapCache
 from kvpacket_store.models.tokenizer import HFTokenizer
+from kvpacket_store.models.transfer import Transfer, transfer_to
 from kvpacket_store.models.view_cache import ViewCache
 
 __all__ = [
     "DEFAULT_SYSTEM_PROMPT",
     "PRESETS",
+    "Arrival",
     "HFTokenizer",
     "Model",
     "PromptFormat",
@@ -24,6 +26,7 @@ __all__ = [
     "RowWork",
     "SlotCache",
     "SwapCache",
+    "Transfer",
     "ViewCache",
     "bits_to_tensor",
     "cache_dir",
@@ -34,4 +37,5 @@ __all__ = [
     "raise_if_cancelled",
     "tensor_to_bits",
     "torch_dtype_of",
+    "transfer_to",
 ]

@@ -198,6 +198,14 @@ class Model:
 
         return run
 
+    def take_turns_with(self, other: Model) -> None:
+        """Let one of the two run at a time, whoever's thread asks. Before either runs.
+
+        Where numba finds neither OpenMP nor TBB, kernels of two threads at once end the process.
+        """
+        with self._forwarding, other._forwarding:
+            self._forwarding = other._forwarding
+
     @property
     def rows_are_alike(self) -> bool:
         """Whether a row's bits do not depend on the rows that share its forward."""

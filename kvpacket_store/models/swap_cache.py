@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from kvpacket_store.errors import SwapFailedError
 from kvpacket_store.models.slots import SlotCache, SlotLayer
 
-__all__ = ["SwapCache"]
+__all__ = ["Arrival", "SwapCache"]
+
+
+class Arrival(Protocol):
+    """What was sent to a device and may not be there yet."""
+
+    def wait(self) -> None:
+        """Let what this thread runs on the device from here on wait for it; return at once."""
+        ...
 
 
 class SwapCache(SlotCache):
@@ -56,6 +64,7 @@ class SwapCache(SlotCache):
         self._kept_from = kept_from
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
         self._here = [threading.Event() for _ in range(shape[0])]
+        self._arrivals: list[Arrival | None] = [None] * shape[0]
         self._failed = False
         self.layers = [_SwapLayer(self, i) for i in range(shape[0])]
 
@@ -95,8 +104,9 @@ class SwapCache(SlotCache):
             event.clear()
         self._point_to((*self._shape[:2], 0, self._shape[3]))
 
-    def layer_is_here(self, layer: int) -> None:
-        """Declare a layer filled."""
+    def layer_is_here(self, layer: int, arrival: Arrival | None = None) -> None:
+        """Declare a layer filled, or sent: once ``arrival`` was waited for it is filled."""
+        self._arrivals[layer] = arrival
         self._here[layer].set()
 
     @property
@@ -104,11 +114,11 @@ class SwapCache(SlotCache):
         """Whether all layers are filled."""
         return not self._failed and all(event.is_set() for event in self._here)
 
-    def all_is_here(self) -> None:
-        """Declare every layer filled."""
+    def all_is_here(self, arrival: Arrival | None = None) -> None:
+        """Declare every layer filled, or sent, as `layer_is_here`."""
         self._failed = False
-        for event in self._here:
-            event.set()
+        for layer in range(len(self._here)):
+            self.layer_is_here(layer, arrival)
 
     def fail(self) -> None:
         """Let those who wait for a layer meet an error, until `all_is_here`."""
@@ -119,6 +129,8 @@ class SwapCache(SlotCache):
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return one layer's slots, once they are filled.
 
+        On a device, what is run after this waits there until they are; this thread does not.
+
         Raises
         ------
         SwapFailedError
@@ -127,6 +139,8 @@ class SwapCache(SlotCache):
         self._here[layer].wait()
         if self._failed:
             raise SwapFailedError("the exact K and V did not arrive")
+        if (arrival := self._arrivals[layer]) is not None:
+            arrival.wait()
         return super().layer_slots(layer)
 
     def rows(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ rows about twice as long as one (2 cores, AVX2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,16 @@ class RowWork:
         How many of the last rows' logits are wanted.
     is_prompt : bool
         Run it as a prompt is run, by `Model.forward` and by itself.
+    run : callable, optional
+        Who runs it, where that is another model than the request's: a draft model's
+        ``row_forward()``. Works with the same one share its passes.
     """
 
     cache: SlotCache
     token_ids: Sequence[int]
     keep_logits: int = 1
     is_prompt: bool = False
+    run: Callable[[Sequence[RowWork]], list[torch.Tensor]] | None = None
 
 
 class RowForward:

@@ -9,6 +9,7 @@ from verified_requests import LONG, QUESTION, ask, begun_of, failing, keys_of, t
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.errors import CancelledError, CorruptRecordError
 from kvpacket_store.generate import Final, Provisional, decode_alone
+from kvpacket_store.models import Transfer
 
 
 @pytest.fixture
@@ -154,3 +155,58 @@ def test_cancelling_ends_a_request_that_waits(engine):
         list(stream)
     assert time.monotonic() - started < 20  # the link is still shut
     shut.set()
+
+
+class Late(Transfer):
+    """As a device with a queue: slots are written once somebody waits for what was sent."""
+
+    def __init__(self, model, kv_dtype):
+        super().__init__(model, kv_dtype)
+        self.queue, self.done, self.lock = [], 0, threading.Lock()
+
+    def sent(self):
+        return _Queued(self, len(self.queue))
+
+    def run_until(self, count):
+        with self.lock:
+            for write in self.queue[self.done : count]:
+                write()
+            self.done = max(self.done, count)
+
+
+class _Queued:
+    def __init__(self, late, count):
+        self.late, self.count = late, count
+
+    def wait(self):
+        self.late.run_until(self.count)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("failed", [None, 0, -1])
+def test_what_a_device_has_not_yet_is_waited_for(engine, store, monkeypatch, keep, failed):
+    """Whether layers stream, arrive together, come back, or are made again."""
+    from kvpacket_store.api import swap_in
+
+    plain = ask(engine, decode="full").token_ids
+    place, late = swap_in.place_layer, []
+
+    def queued(transfer, cache, layer, k, v, *, start):
+        k, v = k.copy(), v.copy()
+        transfer.queue.append(lambda: place(transfer, cache, layer, k, v, start=start))
+
+    def transfer_to(*args):
+        late.append(Late(*args))
+        return late[-1]
+
+    monkeypatch.setattr(swap_in, "place_layer", queued)
+    monkeypatch.setattr(swap_in, "transfer_to", transfer_to)
+    if failed is not None:
+        broken = failing(store.packets.read_enhancement, keys_of(store)[failed])
+        monkeypatch.setattr(store.packets, "read_enhancement", broken)
+    for streams in (True, False):
+        engine.decoder.policy = SwapPolicy(keep=keep, streams_layers=streams)
+        answer = ask(engine, decode="verified", compressor="base*noise:1")
+        assert answer.token_ids == plain
+        assert late[-1].queue
+        assert late[-1].done == len(late[-1].queue)

@@ -48,11 +48,28 @@ def test_provisional_text_is_on_stderr_and_the_answer_alone_on_stdout(folder):
     assert len(shown.stderr) > len(without.stderr)
 
 
+def test_a_smaller_model_drafts_where_one_is_named(folder, monkeypatch):
+    """Here the store's own model stands in for it."""
+    from kvpacket_store.models import load_model  # the folder's stand-in
+
+    named = []
+    monkeypatch.setattr(
+        "kvpacket_store.api.draft_model.load_model",
+        lambda name: named.append(name) or load_model(name),
+    )
+    plain = json.loads(ask(folder, "--decode", "full", "--json").stdout)
+    drafted = json.loads(ask(folder, "--draft-model", "tiny", "--json").stdout)
+    assert named == ["tiny"]
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["decode"]["mode"] == "verified"
+
+
 @pytest.mark.parametrize(
     "flags",
     [
         ("--decode", "verified", "--compressor", "nonsense"),
         ("--compressor", "snapkv:25"),
+        ("--compressor", "lookup+model"),
         ("--draft-tokens", "0"),
         ("--draft-tokens", "65"),
         ("--provisional", "--json"),

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from kvpacket_store.compress import PromptKV, parse_compressor
 from kvpacket_store.errors import ContextOverflowError
-from kvpacket_store.models import load_model
+from kvpacket_store.models import ViewCache, load_model
 from kvpacket_store.models.row_step import RowStep, has_row_step
 
 PROMPT = tuple(range(3, 60))
@@ -69,3 +70,37 @@ def test_a_full_cache_says_so(model):
     with pytest.raises(ContextOverflowError, match="more room"):
         model.row_step(cache)(5)
     assert cache.length == len(PROMPT)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["int8", "int4", "kivi:2", "knorm:0.5*int4", "streaming:0.3*kivi"])
+def test_equal_bits_on_a_packed_view(tiny_model, kind, dtype, name):
+    """The view is expanded in the model's dtype, and rows behind it are kept."""
+    model = tiny_model(kind, dtype)
+    prompt = model.new_cache(len(PROMPT))
+    model.forward(PROMPT, prompt)
+    compressor = parse_compressor(name)
+    kv = PromptKV(prompt.k_slots, prompt.v_slots, scaling=model.attentions[0].scaling)
+    view = compressor.draft_view(kv, compressor.plan(kv))
+    steps = 6
+    packed = [
+        ViewCache(view, model.layout.shape(steps), model.dtype, model.device) for _ in range(2)
+    ]
+    dense = model.new_cache(view.num_slots + steps)
+    for layer in range(model.layout.num_layers):
+        k, v = view.layer(layer)
+        assert k.dtype == v.dtype == dtype
+        dense.k_slots[layer, :, : view.num_slots] = k
+        dense.v_slots[layer, :, : view.num_slots] = v
+    dense.set_length(view.num_slots)
+    for cache in (*packed, dense):
+        cache.leave_out(len(PROMPT) - view.num_slots)
+    step = RowStep(model)
+    for token in range(100, 100 + steps):
+        logits = step(token, packed[0])
+        assert torch.equal(logits, model.forward((token,), packed[1])[-1])
+        assert torch.equal(logits, step(token, dense))
+    for rows in (packed[0].k_slots, packed[0].v_slots):
+        assert rows.isfinite().all()
+    assert torch.equal(packed[0].k_slots, dense.k_slots[:, :, view.num_slots :])
