@@ -38,7 +38,8 @@ def draw(result: dict[str, Any]) -> str:
 
 
 def _bits(row: dict[str, Any]) -> float | None:
-    return row["read_bits_per_scalar"] or row["draft_bits_per_scalar"]
+    bits: float | None = row["draft_bits_per_scalar"]
+    return bits
 
 
 def _legend() -> str:

@@ -29,37 +29,43 @@ from kvpacket_store.api.recode import recode
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.benchmarks.paragraphs import QuestionItem
 from kvpacket_store.codec import BASE_STEPS
+from kvpacket_store.codec.step_costs import DEFAULT_BASE_BITS
 
 DROPPERS = ("snapkv", "tova", "h2o", "expected", "keydiff", "knorm", "streaming", "random")
 OFTEN = ("snapkv", "tova", "streaming", "random")  # at every share
 SHARES = ("0.25", "0.5", "0.125")
 QUANTISERS = ("fp8", "int8", "int4", "kivi:4", "kivi:2", "kvquant:4", "kvquant:2")
+BITS = (1.9, 2.2, DEFAULT_BASE_BITS, 3.2)
 MIXED = ("base*snapkv:0.25", "snapkv:0.25*int8", "base*int4", "lookup", "lookup+snapkv:0.25")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is drafted on. Without steps, the base is that of the store's default."""
+    """What is drafted on; a base of steps for K and for V, or of bits that are shared out."""
 
     compressor: str
     kind: str
-    steps: tuple[str, str] = ("sigma/4", "sigma/4")
+    steps: tuple[str, str] | float = DEFAULT_BASE_BITS
 
     @property
     def name(self) -> str:
         """As a row is called."""
-        return f"base {self.steps[0]}, {self.steps[1]}" if self.kind == "base" else self.compressor
+        if self.kind != "base":
+            return self.compressor
+        if isinstance(self.steps, float):
+            return f"base {self.steps} bits"
+        return f"base {self.steps[0]}, {self.steps[1]}"
 
 
 def settings() -> Iterator[Setting]:
-    """Yield what is drafted on; pairs of steps one after the other, since each recodes the store.
+    """Yield what is drafted on; bases one after the other, since each recodes the store.
 
-    The default steps come last: what follows uses them.
+    The default comes last: what follows uses it.
     """
-    pairs = list(itertools.product(BASE_STEPS, repeat=2))
-    default = Setting.steps
-    for steps in sorted(pairs, key=lambda pair: pair == default):
-        yield Setting("base", "base", steps)
+    for pair in itertools.product(BASE_STEPS, repeat=2):
+        yield Setting("base", "base", pair)
+    for bits in sorted(BITS, key=lambda bits: bits == DEFAULT_BASE_BITS):
+        yield Setting("base", "base", bits)
     for share, scorer in itertools.product(SHARES, DROPPERS):
         if share == SHARES[0] or scorer in OFTEN:
             yield Setting(f"{scorer}:{share}", "tokens")
@@ -77,6 +83,7 @@ class Measurement:
         self.engine = Engine(store)
         self.prompts = prompts
         self.a = a
+        self._steps: tuple[str, str] | float = DEFAULT_BASE_BITS
         self._full: dict[tuple[int, float], Answer] = {}
 
     def full(self, index: int, temperature: float) -> Answer:
@@ -89,16 +96,16 @@ class Measurement:
 
     def rows(self, setting: Setting) -> Iterator[dict[str, Any]]:
         """Yield a row a temperature."""
-        if setting.steps != self.store.meta.base_step[0]:
+        if setting.steps != self._steps:
             recode(self.store, "linear", 2, base_step=setting.steps)
+            self._steps = setting.steps
         for temperature in self.a.temperatures:
-            sums, before = Sums(), self.store.packets.bytes_read.base
+            sums = Sums()
             for index, answer in enumerate(self._drafted(setting, temperature)):
                 sums.take(answer, self.full(index, temperature))
-            read_bytes = self.store.packets.bytes_read.base - before
-            k, v, both = self._read_bits(read_bytes) if setting.kind == "base" else (None,) * 3
+            k, v = self._base_bits() if setting.kind == "base" else (None, None)
             row = {"compressor": setting.name, "kind": setting.kind, "temperature": temperature}
-            bits = {"read_bits_per_scalar": both, "k_bits_per_scalar": k, "v_bits_per_scalar": v}
+            bits = {"k_bits_per_scalar": k, "v_bits_per_scalar": v}
             yield row | bits | sums.row()
 
     def _drafted(self, setting: Setting, temperature: float) -> Iterator[Answer]:
@@ -122,20 +129,11 @@ class Measurement:
             "ignore_eos": True,
         }
 
-    def _read_bits(self, base_bytes: int) -> tuple[float, float, float]:
-        """Return bits a scalar of the base: of K, of V (as stored), of both (as read)."""
+    def _base_bits(self) -> tuple[float, float]:
+        """Return bits a scalar of the base, of K and of V, as the store has them."""
         layers = self.store.stats().layers
-        k = sum(layer["k_base"] for layer in layers) / len(layers)
-        v = sum(layer["v_base"] for layer in layers) / len(layers)
-        packets = [
-            self.store.packets.get_manifest("default", packet["packet_key"])
-            for item in self.prompts
-            for document in item.documents
-            for packet in self.store.show(document.id)["packets"]
-        ]
-        itemsize = self.store.kv_dtype.itemsize_bytes
-        scalars = sum(manifest.raw_bytes for manifest in packets) / itemsize
-        return k, v, 8 * base_bytes / scalars
+        k, v = (sum(layer[f"{side}_base"] for layer in layers) / len(layers) for side in "kv")
+        return k, v
 
 
 def measure(a: argparse.Namespace, path: Path) -> dict[str, Any]:
@@ -182,10 +180,9 @@ COLUMNS = {
     "compressor": "drafts on",
     "temperature": "T",
     "mean_accepted": "accepted",
-    "read_bits_per_scalar": "read",
     "k_bits_per_scalar": "K",
     "v_bits_per_scalar": "V",
-    "draft_bits_per_scalar": "held",
+    "draft_bits_per_scalar": "bits",
     "draft_tokens_kept_share": "kept",
     "looping": "loops",
     "identical": "same",

@@ -241,7 +241,8 @@ def _acceptance(data: dict[str, Any]) -> str:
             by_name.setdefault(row["compressor"].replace("sigma", "σ"), []).append(row)
     lines = []
     for name, found in by_name.items():
-        bits = (statistics.mean(row[f"{of}_bits_per_scalar"] for row in found) for of in ("k", "v"))
+        sides = ("draft", "k", "v")
+        bits = (statistics.mean(row[f"{of}_bits_per_scalar"] for row in found) for of in sides)
         accepted = " / ".join(
             "" if row["mean_accepted"] is None else f"{row['mean_accepted']:.1f}" for row in found
         )
@@ -253,8 +254,8 @@ def _acceptance(data: dict[str, Any]) -> str:
         "(`bench/acceptance.py`; more in\n`bench/results/acceptance.svg`); over all compressors "
         f"{total['tokens_identical']:,} of {total['tokens_compared']:,} tokens are those of\n"
         "one-token decoding:\n\n"
-        f"| step of K, of V | bits of K | bits of V | accepted, {chosen} |\n"
-        "|---|---|---|---|\n" + "\n".join(lines) + "\n"
+        f"| step of K, of V | bits read | of K | of V | accepted, {chosen} |\n"
+        "|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 
