@@ -141,7 +141,7 @@ class Trainer:
             sample = self._sample(number)
             loss = self._learner.loss(sample, self._teacher(sample), self._weights)
             (loss / self._options.batch).backward()  # type: ignore[no-untyped-call]
-            total += float(loss) / self._options.batch
+            total += float(loss.detach()) / self._options.batch
             watch(self._progress("train", self.state.losses[-1] if self.state.losses else None))
         gradient = self._learner.parameter.grad
         if not math.isfinite(total) or gradient is None or not bool(gradient.isfinite().all()):
@@ -189,10 +189,18 @@ class Trainer:
         return "patience" if since_best >= self._options.patience else None
 
     def _progress(self, stage: str, loss: float | None) -> Progress:
-        share, state = self._share(), self.state
-        left = state.seconds * (1 - share) / share if share > 0 and state.seconds else None
-        kl = state.history[-1]["kl"] if state.history else None
-        return Progress(stage, state.step, share, loss, kl, left)
+        kl = self.state.history[-1]["kl"] if self.state.history else None
+        return Progress(stage, self.state.step, self._share(), loss, kl, self._seconds_left())
+
+    def _seconds_left(self) -> float | None:
+        """Estimate by the steps so far, looks at what is held out included."""
+        state, minutes = self.state, self._options.minutes
+        limit = math.inf if minutes is None else 60 * minutes - state.seconds
+        if not state.step:
+            return None if minutes is None else limit
+        start = state.history[0]["seconds"] if state.history else 0.0
+        a_step = (state.seconds - start) / state.step
+        return min(a_step * (self._options.steps - state.step), limit)
 
 
 def _optimizer(parameter: torch.nn.Parameter, state: Checkpoint) -> torch.optim.AdamW:
