@@ -41,6 +41,9 @@ def train(
         list[Path] | None,
         typer.Option(help="JSONL of {question, answers, documents}; again for more."),
     ] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(help="Go on from this one.", show_default="untrained tokens")
+    ] = None,
     tokens: Annotated[int, typer.Option(help="Of the header, and of the trailer.")] = 8,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 150,
     batch: Annotated[int, typer.Option(help="Samples a step.")] = 8,
@@ -69,6 +72,7 @@ def train(
         raise UsageError(f"dtype {dtype!r} is none of {', '.join(_DTYPES)}")
     if not (paths or store or data):
         raise UsageError("nothing to train on; name files, --store or --data")
+    from kvpacket_store.adapters import load_adapter
     from kvpacket_store.training import TrainOptions, gather, train_adapter
 
     options = TrainOptions(
@@ -94,10 +98,13 @@ def train(
         err.print(plain(failure))
     from kvpacket_store.cli.adapter_progress import training_bar
 
+    start = None if adapter is None else load_adapter(adapter)
     loaded = _model(model, store, dtype)
     try:
         with training_bar() as watch:
-            report = train_adapter(loaded, corpus, folder, options, resume=resume, watch=watch)
+            report = train_adapter(
+                loaded, corpus, folder, options, start=start, resume=resume, watch=watch
+            )
     except KeyboardInterrupt:
         err.print(plain("stopped; the last step is kept. To go on: the same with --resume"))
         raise

@@ -23,8 +23,15 @@ class QuestionItem:
     documents: list[Document]
 
 
-def read_questions(path: Path) -> list[QuestionItem]:
-    """Read a question set; ``answers`` may be left out where nobody compares with them.
+def read_questions(path: Path, *, need_answers: bool = True) -> list[QuestionItem]:
+    """Read a question set.
+
+    Parameters
+    ----------
+    path : Path
+        UTF-8; blank lines are none.
+    need_answers : bool
+        Refuse lines without a gold answer. Training compares with none.
 
     Raises
     ------
@@ -40,7 +47,7 @@ def read_questions(path: Path) -> list[QuestionItem]:
         if not line.strip():
             continue
         try:
-            items.append(_item(json.loads(line), f"{path.name}:{number}", path.name))
+            items.append(_item(json.loads(line), f"{path.name}:{number}", need_answers))
         except (KeyError, TypeError, ValueError, DocumentError) as error:
             raise UsageError(
                 f"{path} line {number} is not {{question, answers, documents}}: {error!r}"
@@ -48,15 +55,17 @@ def read_questions(path: Path) -> list[QuestionItem]:
     return items
 
 
-def _item(row: dict[str, Any], where: str, source: str) -> QuestionItem:
+def _item(row: dict[str, Any], where: str, need_answers: bool) -> QuestionItem:
     question, answers, texts = row["question"], row.get("answers", []), row["documents"]
     if not isinstance(question, str) or not question.strip():
         raise ValueError("question is no text")
     for name, value in (("answers", answers), ("documents", texts)):
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise ValueError(f"{name} is no list of texts")
+    if need_answers and not answers:
+        raise ValueError("there is no answer")
     documents = [
-        document_from_record({"id": f"{where}-{i}", "text": text}, where, source)
+        document_from_record({"id": f"{where}-{i}", "text": text}, where, where.rpartition(":")[0])
         for i, text in enumerate(texts)
     ]
     return QuestionItem(question, answers, documents)

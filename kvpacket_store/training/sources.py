@@ -84,7 +84,7 @@ def gather(
         corpus.sources.append(_source(Path(path).name, found))
         corpus.failures.extend(str(r) for r in results if not isinstance(r, Document))
     for file in question_sets:
-        items = read_questions(file)
+        items = read_questions(file, need_answers=False)
         corpus.questions.extend(items)
         corpus.sources.append(_question_source(file.name, items))
     return corpus

@@ -109,7 +109,7 @@ def make_task(kind: str, passages: Sequence[Passage], rng: random.Random) -> Tas
     --------
     >>> passages = [Passage("Rhine", "The Rhine rises in the Alps."), Passage("Elbe", "A river.")]
     >>> make_task("compare", passages, random.Random(0)).question
-    'How does Rhine differ from Elbe?'
+    'Compare Elbe and Rhine.'
     """
     question = _MAKERS[kind](passages, rng)
     return None if question is None else Task(kind, question)

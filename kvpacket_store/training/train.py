@@ -17,7 +17,7 @@ from kvpacket_store.durable import sync
 from kvpacket_store.errors import KVPacketError, StoreFullError, UsageError
 from kvpacket_store.models import Model, frozen
 from kvpacket_store.training.answer_cache import CachedTeacher
-from kvpacket_store.training.checkpoint import Checkpoint, load_checkpoint
+from kvpacket_store.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from kvpacket_store.training.options import TrainOptions
 from kvpacket_store.training.report import TrainingReport, adapter_about
 from kvpacket_store.training.samples import Sampler
@@ -39,6 +39,7 @@ def train_adapter(
     folder: str | Path,
     options: TrainOptions | None = None,
     *,
+    start: Adapter | None = None,
     resume: bool = False,
     watch: Watch = lambda progress: None,
 ) -> TrainingReport:
@@ -58,6 +59,8 @@ def train_adapter(
         ``checkpoint.safetensors``, ``report.json`` and the teacher's answers.
     options : TrainOptions, optional
         In numbers.
+    start : Adapter, optional
+        Go on from these soft tokens instead of untrained ones; decides how many there are.
     resume : bool
         Go on from the folder's checkpoint: the outcome is that of a run that never stopped, bit
         for bit on the same machine.
@@ -70,11 +73,12 @@ def train_adapter(
         Too little text; a checkpoint is there and ``resume`` is not asked for, or the other way
         round; something else than schedule and learning rate differs from the checkpoint's run.
     AdapterError
-        The loss became no number; the best adapter so far is kept.
+        ``start`` is of another width than the model; or the loss became no number: the best
+        adapter so far is kept.
     StoreFullError
         Answers or a checkpoint cannot be written; the last checkpoint is whole.
     """
-    run = _Run(model, corpus, Path(folder), options or TrainOptions())
+    run = _Run(model, corpus, Path(folder), options or TrainOptions(), start)
     with frozen(model), _disk_errors(run.folder):
         return run.go(resume, watch)
 
@@ -82,9 +86,19 @@ def train_adapter(
 class _Run:
     """One run and its folder."""
 
-    def __init__(self, model: Model, corpus: Corpus, folder: Path, options: TrainOptions) -> None:
+    def __init__(
+        self,
+        model: Model,
+        corpus: Corpus,
+        folder: Path,
+        options: TrainOptions,
+        start: Adapter | None,
+    ) -> None:
+        if start is not None:
+            longest = max(start.header_tokens, start.trailer_tokens)
+            options = dataclasses.replace(options, num_tokens=longest)
         self.folder = folder
-        self._model, self._corpus, self._options = model, corpus, options
+        self._model, self._corpus, self._options, self._start = model, corpus, options, start
         train, held_out = split(corpus.documents, corpus.questions, options.seed)
         self._sampler = Sampler(train, model.tokenizer, options, "train")
         validation = Sampler(held_out, model.tokenizer, options, "validation")
@@ -107,6 +121,7 @@ class _Run:
         )  # fmt: skip
         if not state.history:
             self._measure_start(trainer, watch)
+            save_checkpoint(state, self.folder / _CHECKPOINT)
         ended = "interrupted"
         try:
             ended = trainer.run(self.folder / _CHECKPOINT, watch)
@@ -140,6 +155,7 @@ class _Run:
             "sources": [dataclasses.asdict(source) for source in self._corpus.sources],
             "model": self._model.fingerprint.to_dict(),
             "dtype": str(self._model.dtype),
+            "start": None if self._start is None else self._start.digest,
         }
 
     def _require_same_run(self, theirs: dict[str, Any]) -> None:
@@ -204,7 +220,9 @@ class _Run:
         )
 
     def _initial(self) -> Adapter:
-        """Return untrained soft tokens, with the spread of what the first layer gets."""
+        """Return what training starts from: untrained soft tokens have the embeddings' spread."""
+        if self._start is not None:
+            return self._start
         vocabulary = int(self._model.embedding.weight.shape[0])
         ids = range(0, vocabulary, max(1, vocabulary // _SPREAD_ROWS))
         rows = self._model.embed(tuple(ids)).float().cpu().numpy()
@@ -217,7 +235,7 @@ class _Run:
 
 def _flat(run: dict[str, Any]) -> dict[str, Any]:
     """Name every part of a run's description by itself, as JSON gives it back."""
-    flat = {"sources": run["sources"], "dtype": run["dtype"]}
+    flat = {"sources": run["sources"], "dtype": run["dtype"], "start": run["start"]}
     flat |= run["options"]
     flat |= {f"model {name}": digest for name, digest in run["model"].items()}
     return flat

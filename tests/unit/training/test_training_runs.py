@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvpacket_store.adapters import adapter_metadata, load_adapter
+from kvpacket_store.adapters import Adapter, adapter_metadata, load_adapter
 from kvpacket_store.errors import AdapterError, StoreFullError, UsageError
 from kvpacket_store.training import Corpus, train_adapter
 from kvpacket_store.training.checkpoint import load_checkpoint
@@ -21,9 +21,11 @@ from kvpacket_store.types import Document
 def run(model, corpus, tiny_options, tmp_path):
     """A function: folder's name, options that differ → report."""
 
-    def train(name="run", *, resume=False, watch=lambda progress: None, corpus=corpus, **given):
-        options = tiny_options(**given)
-        return train_adapter(model, corpus, tmp_path / name, options, resume=resume, watch=watch)
+    def train(name="run", *, corpus=corpus, start=None, resume=False, watch=bool, **given):
+        folder, options = tmp_path / name, tiny_options(**given)
+        return train_adapter(
+            model, corpus, folder, options, start=start, resume=resume, watch=watch
+        )
 
     return train
 
@@ -100,6 +102,17 @@ def test_what_decides_samples_must_be_the_same_when_resuming(run, given, named):
         run(resume=True, **given)
 
 
+def test_training_goes_on_from_another_adapter(run, tmp_path):
+    first = load_adapter(run("first").adapter)
+    report = run("second", start=first, seed=1)
+    assert report.kl_after <= report.kl_before
+    assert report.digest != first.digest
+    with pytest.raises(UsageError, match="other start"):
+        run("second", resume=True, seed=1)
+    with pytest.raises(AdapterError, match="hidden size 32"):
+        run("third", start=Adapter.none(32))
+
+
 def test_other_text_is_no_run_to_resume(run, corpus, documents):
     run()
     other = Corpus(documents, [], [Source("other.txt", 1, 0, "0" * 64)], [])
@@ -171,7 +184,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, tmp_path, monkeypatch):
 
     def save(tensors, path, metadata):
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == 4:  # of the start, and of two steps
             path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
         true_save(tensors, path, metadata=metadata)
