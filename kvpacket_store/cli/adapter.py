@@ -45,7 +45,7 @@ def train(
         Path | None, typer.Option(help="Go on from this one.", show_default="untrained tokens")
     ] = None,
     tokens: Annotated[int, typer.Option(help="Of the header, and of the trailer.")] = 8,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 150,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 100,
     batch: Annotated[int, typer.Option(help="Samples a step.")] = 8,
     samples: Annotated[int, typer.Option(help="Different samples.")] = 256,
     validation_samples: Annotated[int, typer.Option(help="Held out, of other documents.")] = 16,
@@ -66,7 +66,7 @@ def train(
 ) -> None:
     """Train an adapter: the model learns to answer from packets as it does from the whole text.
 
-    No labels are needed. About an hour on two cores for SmolLM2; Ctrl-C loses no step.
+    No labels are needed. --minutes 60 on two cores is for SmolLM2; Ctrl-C loses no step.
     """
     if dtype not in _DTYPES:
         raise UsageError(f"dtype {dtype!r} is none of {', '.join(_DTYPES)}")

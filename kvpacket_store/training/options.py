@@ -64,7 +64,7 @@ class TrainOptions:
     """
 
     num_tokens: int = 8
-    steps: int = 150
+    steps: int = 100
     batch: int = 8
     samples: int = 256
     validation_samples: int = 16

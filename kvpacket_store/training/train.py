@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from kvpacket_store.adapters import Adapter, save_adapter
 from kvpacket_store.durable import sync
@@ -129,7 +130,8 @@ class _Run:
             ended = "failed"
             raise
         finally:
-            with contextlib.suppress(OSError) if ended == "failed" else contextlib.nullcontext():
+            lost = contextlib.suppress(OSError, SafetensorError)  # what failed is told already
+            with lost if ended == "failed" else contextlib.nullcontext():
                 report = self._keep(state, ended)
         return report
 
@@ -246,7 +248,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     """Say what an error of the disk means."""
     try:
         yield
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise StoreFullError(
             f"{folder} cannot be written ({error}); the last checkpoint is whole: make room, then "
             "go on with --resume"
