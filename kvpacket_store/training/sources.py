@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvpacket_store.errors import UsageError
+from kvpacket_store.errors import NotFoundError, UsageError
 from kvpacket_store.store import PacketStore
 from kvpacket_store.text import QuestionItem, read_documents, read_questions
 from kvpacket_store.types import Document
@@ -70,7 +70,7 @@ def gather(
     UsageError
         A path is not there, a question set is malformed.
     NotFoundError
-        No store is there.
+        No store is there, or no such namespace in it.
     """
     corpus = Corpus([], [], [], [])
     if store is not None:
@@ -92,6 +92,8 @@ def gather(
 
 def _stored(path: str | Path, namespace: str | None) -> Iterator[Document]:
     with PacketStore.open(path, read_only=True) as packets:
+        if namespace is not None and namespace not in packets.namespaces():
+            raise NotFoundError(f"no namespace {namespace!r} in {path}")
         after: str | None = None
         while True:
             page = packets.document_page(namespace, _PAGE, after)

@@ -123,6 +123,8 @@ class Trainer:
         state, began = self.state, time.monotonic()
         kl = self.held_out_kl(self._learner, lambda _: watch(self._progress("validate", None)))
         state.seconds += time.monotonic() - began
+        if not math.isfinite(kl):
+            raise self._diverged(f"held-out KL after step {state.step} is {kl}", state.step - 1)
         if kl < min((look["kl"] for look in state.history), default=math.inf):
             state.best = state.parameter.clone()
         mean = sum(state.losses) / max(len(state.losses), 1)
@@ -145,13 +147,15 @@ class Trainer:
             watch(self._progress("train", self.state.losses[-1] if self.state.losses else None))
         gradient = self._learner.parameter.grad
         if not math.isfinite(total) or gradient is None or not bool(gradient.isfinite().all()):
-            raise AdapterError(
-                f"the loss of step {self.state.step + 1} is {total}: training cannot go on. The "
-                f"checkpoint of step {self.state.step} and the best adapter are kept; go on with "
-                "--resume and a lower --learning-rate"
-            )
+            raise self._diverged(f"loss of step {self.state.step + 1} is {total}", self.state.step)
         self._optimizer.step()
         return total
+
+    def _diverged(self, what: str, kept_step: int) -> AdapterError:
+        return AdapterError(
+            f"the {what}: training cannot go on. The checkpoint of step {kept_step} and the best "
+            "adapter are kept; go on with --resume and a lower --learning-rate"
+        )
 
     def _batch(self) -> Iterator[int]:
         """Yield the numbers of the step's samples: each pass goes through all, in another order."""

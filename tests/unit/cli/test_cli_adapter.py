@@ -79,6 +79,11 @@ def test_a_stores_documents_are_trained_on_with_its_model(folder, files, loaded,
     assert loaded == ["tiny-llama"]
 
 
+def test_an_unknown_namespace_is_not_there(folder, loaded, tmp_path):
+    result = run("train", tmp_path / "mine", "--store", folder, "--namespace", "nobody")
+    assert isinstance(result.exception, NotFoundError)
+
+
 def test_resuming_is_said_and_done(files, loaded, tmp_path):
     run("train", tmp_path / "mine", files, *SMALL)
     again = run("train", tmp_path / "mine", files, *SMALL)

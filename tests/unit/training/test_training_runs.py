@@ -179,6 +179,15 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(run, tmp_p
     assert run(resume=True).digest == run("whole").digest
 
 
+def test_a_held_out_kl_that_is_no_number_stops_too(run, tmp_path, monkeypatch):
+    kls = iter([0.9, 0.8, 0.7, float("inf")])
+    monkeypatch.setattr(SoftTokenStudent, "kl", lambda *_: next(kls))
+    with pytest.raises(AdapterError, match="held-out KL after step 2 is inf"):
+        run(validate_every=1, validation_samples=1)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert (report["ended"], report["best_step"], report["kl_after"]) == ("failed", 1, 0.7)
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(run, tmp_path, monkeypatch):
     from kvpacket_store.training import checkpoint
 
