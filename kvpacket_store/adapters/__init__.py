@@ -1,6 +1,6 @@
 """The learned header and trailer around every segment (KV Packet, arXiv:2604.13226)."""
 
 from kvpacket_store.adapters.adapter import NO_ADAPTER_DIGEST, Adapter
-from kvpacket_store.adapters.files import load_adapter, save_adapter
+from kvpacket_store.adapters.files import adapter_metadata, load_adapter, save_adapter
 
-__all__ = ["NO_ADAPTER_DIGEST", "Adapter", "load_adapter", "save_adapter"]
+__all__ = ["NO_ADAPTER_DIGEST", "Adapter", "adapter_metadata", "load_adapter", "save_adapter"]

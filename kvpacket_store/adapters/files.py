@@ -14,7 +14,7 @@ from kvpacket_store.adapters.adapter import Adapter
 from kvpacket_store.durable import sync
 from kvpacket_store.errors import AdapterError
 
-__all__ = ["load_adapter", "save_adapter"]
+__all__ = ["adapter_metadata", "load_adapter", "save_adapter"]
 
 _MAX_FILE_BYTES = 1 << 30
 
@@ -41,6 +41,21 @@ def load_adapter(path: str | Path) -> Adapter:
             f"adapter file {path} has no float tensors `header` and `trailer`: {error}"
         ) from error
     return Adapter(path.stem, header, trailer)
+
+
+def adapter_metadata(path: str | Path) -> dict[str, str]:
+    """Return what an adapter's file says of where it came from; nothing where it says nothing.
+
+    Raises
+    ------
+    AdapterError
+        No such file, or not safetensors.
+    """
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            return dict(tensors.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise AdapterError(f"adapter file {path} cannot be read: {error}") from error
 
 
 def save_adapter(

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kvpacket_store.errors import UsageError
-from kvpacket_store.text import document_from_record, read_documents
+from kvpacket_store.text import QuestionItem, read_documents, read_questions
 from kvpacket_store.types import Document
 
 __all__ = ["QuestionItem", "example_documents", "example_questions", "read_questions"]
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionItem:
-    """A question, its gold answers, and the documents that go with it."""
-
-    question: str
-    answers: list[str]
-    documents: list[Document]
 
 
 def example_documents(folder: Path | None = None) -> list[Document]:
@@ -49,32 +38,6 @@ def example_questions() -> list[QuestionItem]:
         row = json.loads(line)
         documents = by_article[_article(row["document"])]
         items.append(QuestionItem(row["question"], row["answers"], documents))
-    return items
-
-
-def read_questions(path: Path) -> list[QuestionItem]:
-    """Read a JSONL file of ``{"question", "answers", "documents": ["text", ...]}`` lines.
-
-    Raises
-    ------
-    UsageError
-        A line is not of that form.
-    """
-    items = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            row: dict[str, Any] = json.loads(line)
-            documents = [
-                document_from_record(
-                    {"id": f"{number}-{i}", "text": text}, f"{path}:{number}", path.name
-                )
-                for i, text in enumerate(row["documents"])
-            ]
-            items.append(QuestionItem(row["question"], list(row["answers"]), documents))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{path} line {number} is not {{question, answers, documents}}: {error!r}"
-            ) from error
     return items
 
 

@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from kvpacket_store import __version__
-from kvpacket_store.cli import ask, bench, codec, doctor, documents, importance, init, serve, upkeep
+from kvpacket_store.cli import (
+    adapter,
+    ask,
+    bench,
+    codec,
+    doctor,
+    documents,
+    importance,
+    init,
+    serve,
+    upkeep,
+)
 from kvpacket_store.cli.output import fail
 from kvpacket_store.errors import KVPacketError
 
@@ -61,6 +72,7 @@ app.command("doctor")(doctor.doctor)
 app.command("fit-importance")(importance.fit_importance)
 app.add_typer(bench.app, name="bench")
 app.add_typer(codec.app, name="codec")
+app.add_typer(adapter.adapter_app, name="adapter")
 
 
 def _collect_rarely() -> None:

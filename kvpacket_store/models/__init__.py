@@ -4,6 +4,7 @@ from kvpacket_store.models.cancellation import cancellable, raise_if_cancelled
 from kvpacket_store.models.dtypes import bits_to_tensor, kv_dtype_of, tensor_to_bits, torch_dtype_of
 from kvpacket_store.models.load import load_model
 from kvpacket_store.models.model import Model
+from kvpacket_store.models.packed import PackedRows, frozen, packed_logits
 from kvpacket_store.models.presets import PRESETS, cache_dir
 from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.models.queries import observing_queries
@@ -21,6 +22,7 @@ __all__ = [
     "Arrival",
     "HFTokenizer",
     "Model",
+    "PackedRows",
     "PromptFormat",
     "Rotary",
     "RowWork",
@@ -31,9 +33,11 @@ __all__ = [
     "bits_to_tensor",
     "cache_dir",
     "cancellable",
+    "frozen",
     "kv_dtype_of",
     "load_model",
     "observing_queries",
+    "packed_logits",
     "raise_if_cancelled",
     "tensor_to_bits",
     "torch_dtype_of",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["sentence_ends"]
+__all__ = ["sentence_ends", "sentence_spans"]
 
 # Latin marks need a space behind them, the others do not. No pattern can match a run of marks from
 # each of its characters again, so the time is linear.
@@ -55,3 +55,21 @@ def _is_inside_sentence(text: str, mark: re.Match[str]) -> bool:
     word = before[-1].lstrip("([\"'“‘«") if before else ""
     is_initial = len(word) == 1 and word.isupper() and word != "I"
     return is_initial or "." in word or word.lower() in _ABBREVIATIONS
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each sentence, without the space around it.
+
+    Examples
+    --------
+    >>> text = "Dr. Tesla came. He left. So"
+    >>> [text[start:end] for start, end in sentence_spans(text)]
+    ['Dr. Tesla came.', 'He left.', 'So']
+    """
+    spans, start = [], 0
+    for end in [*sentence_ends(text, 0, len(text)), len(text)]:
+        part = text[start:end]
+        if part.strip():
+            spans.append((end - len(part.lstrip()), start + len(part.rstrip())))
+        start = end
+    return spans
