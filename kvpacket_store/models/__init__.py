@@ -1,5 +1,12 @@
 """The seam to Hugging Face models: load, describe, capture, rotate."""
 
+from kvpacket_store.models.attending import (
+    AttentionCall,
+    AttentionRule,
+    attending,
+    plain_attention,
+)
+from kvpacket_store.models.attention import slot_mask
 from kvpacket_store.models.cancellation import cancellable, raise_if_cancelled
 from kvpacket_store.models.dtypes import bits_to_tensor, kv_dtype_of, tensor_to_bits, torch_dtype_of
 from kvpacket_store.models.load import load_model
@@ -7,6 +14,7 @@ from kvpacket_store.models.model import Model
 from kvpacket_store.models.presets import PRESETS, cache_dir
 from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.models.queries import observing_queries
+from kvpacket_store.models.recompute import recompute_rows, values_at_layer
 from kvpacket_store.models.rotary import Rotary
 from kvpacket_store.models.rows import RowWork
 from kvpacket_store.models.slots import SlotCache
@@ -17,6 +25,8 @@ from kvpacket_store.models.view_cache import ViewCache
 __all__ = [
     "DEFAULT_SYSTEM_PROMPT",
     "PRESETS",
+    "AttentionCall",
+    "AttentionRule",
     "HFTokenizer",
     "Model",
     "PromptFormat",
@@ -25,13 +35,18 @@ __all__ = [
     "SlotCache",
     "SwapCache",
     "ViewCache",
+    "attending",
     "bits_to_tensor",
     "cache_dir",
     "cancellable",
     "kv_dtype_of",
     "load_model",
     "observing_queries",
+    "plain_attention",
     "raise_if_cancelled",
+    "recompute_rows",
+    "slot_mask",
     "tensor_to_bits",
     "torch_dtype_of",
+    "values_at_layer",
 ]
