@@ -71,7 +71,7 @@ class _Rewriting(SlotCache):
         super().__init__((layers, heads, 0, dim), cache.k_slots.dtype, cache.k_slots.device)
         self.k_slots, self.v_slots = cache.k_slots, cache.v_slots
         self.layers = [
-            _RewrittenLayer(*(part[i : i + 1] for part in (self.k_slots, self.v_slots)), rows)
+            _RewrittenLayer(self.k_slots[i : i + 1], self.v_slots[i : i + 1], rows)
             for i in range(len(self.k_slots))
         ]
         self.set_length(cache.length)
