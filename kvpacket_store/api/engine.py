@@ -21,6 +21,7 @@ from kvpacket_store.api.request import checked_options
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
+from kvpacket_store.api.verified import check_verified
 from kvpacket_store.errors import KVPacketError, NotFoundError
 from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
@@ -51,6 +52,9 @@ class Engine:
         Most that decoded packets may take in RAM between requests; 0 keeps none.
     audit : float
         Share of answers that are compared with a joint prefill, after they were given: `Auditor`.
+    require_verified : bool
+        Refuse a store whose model and adapter have no quality report (QualityError); without it
+        there is a warning in the log.
 
     Examples
     --------
@@ -67,7 +71,9 @@ class Engine:
         system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         audit: float = 0.0,
+        require_verified: bool = False,
     ) -> None:
+        check_verified(store, required=require_verified)
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)

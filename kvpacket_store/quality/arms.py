@@ -12,6 +12,7 @@ from kvpacket_store.quality.arm import ArmSettings, Ready, Start
 from kvpacket_store.quality.flops import Flops
 from kvpacket_store.quality.packets import PacketSet, Span, joint_spans, spans_of
 from kvpacket_store.quality.prompt import PromptTokens
+from kvpacket_store.types import KVDtype
 
 __all__ = ["Arms"]
 
@@ -27,14 +28,22 @@ class Arms:
         Of the arm ``packet``; no other arm has soft tokens.
     settings : ArmSettings
         Of the baselines.
+    kv_dtype : KVDtype, optional
+        What packets hold; default the model's own.
     """
 
-    def __init__(self, model: Model, adapter: Adapter, settings: ArmSettings | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        adapter: Adapter,
+        settings: ArmSettings | None = None,
+        kv_dtype: KVDtype | None = None,
+    ) -> None:
         self.model = model
         self.settings = settings or ArmSettings()
         self._flops = Flops(model)
-        self._plain = Prefiller(model, Adapter.none(adapter.hidden_size))
-        self._adapted = Prefiller(model, adapter)
+        self._plain = Prefiller(model, Adapter.none(adapter.hidden_size), kv_dtype)
+        self._adapted = Prefiller(model, adapter, kv_dtype)
         self._prefilled: tuple[PromptTokens, PacketSet] | None = None
 
     def start(self, name: str, prompt: PromptTokens) -> Start:

@@ -20,6 +20,7 @@ from kvpacket_store.quality.journal import Journal
 from kvpacket_store.quality.prompt import item_digest
 from kvpacket_store.quality.report import arms_report, doubts, gaps_closed
 from kvpacket_store.quality.run import ItemResult, run_item
+from kvpacket_store.types import KVDtype
 
 __all__ = ["QualityPlan", "journal_path", "measure_quality", "require_sane"]
 
@@ -41,12 +42,15 @@ class QualityPlan:
         Longest greedy answer.
     segment_tokens : int
         Longest segment, so longest packet.
+    kv_dtype : KVDtype, optional
+        What packets hold; default the model's own.
     """
 
     arms: Sequence[str] = ARMS
     settings: ArmSettings = field(default_factory=ArmSettings)
     answer_tokens: int = 48
     segment_tokens: int = 512
+    kv_dtype: KVDtype | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.arms if name not in ARMS]
@@ -67,6 +71,7 @@ class QualityPlan:
             **self.settings.to_dict(),
             "answer_tokens": self.answer_tokens,
             "segment_tokens": self.segment_tokens,
+            "kv_dtype": None if self.kv_dtype is None else self.kv_dtype.value,
         }
 
 
@@ -95,7 +100,7 @@ def measure_quality(
         No data set has an item that fits the model.
     """
     plan = plan or QualityPlan()
-    arms = Arms(model, adapter, plan.settings)
+    arms = Arms(model, adapter, plan.settings, plan.kv_dtype)
     blocks, everything = [], []
     total = sum(len(data.items) for data in datasets)
     done = 0
