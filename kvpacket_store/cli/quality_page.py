@@ -12,12 +12,12 @@ from kvpacket_store.cli.page import cell, html_table, page
 __all__ = ["quality_page", "tell_quality"]
 
 _COLUMNS = {
-    "kl": "KL to full, nats a token",
-    "gold_nll": "gold answer, nats a token",
+    "kl": "KL",
+    "gold_nll": "gold nats",
     "f1": "F1",
     "em": "exact",
-    "ttft_ms": "first token, ms",
-    "recomputed_tokens": "tokens run again",
+    "ttft_ms": "ms",
+    "recomputed_tokens": "run again",
 }
 _BAR, _ROW = 420, 24
 

@@ -47,6 +47,11 @@ class ContextAttention:
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         """See `AttentionRule`."""
+        mixed = self.weights(call) @ call.value.float()[:, :, None]
+        return mixed.flatten(1, 2).to(call.query.dtype)
+
+    def weights(self, call: AttentionCall) -> torch.Tensor:
+        """Return the weights ``[B, H, Hq / H, Q, T]`` of all slots; a row sums to 1."""
         heads, slots = call.key.shape[1], call.key.shape[2]
         batch, query_heads, rows, dim = call.query.shape
         query = call.query.float().view(batch, heads, query_heads // heads, rows, dim)
@@ -54,17 +59,16 @@ class ContextAttention:
         mask = slot_mask(rows, slots, call.window, call.query.device)
         if mask is not None:
             logits = logits.masked_fill(~mask, float("-inf"))
-        value = call.value.float()[:, :, None]
-        packed = logits[..., self.start : self.end] / self.temperature
-        rest = torch.cat([logits[..., : self.start], logits[..., self.end :]], dim=-1)
-        rest_value = torch.cat([value[..., : self.start, :], value[..., self.end :, :]], dim=-2)
-        weight = self.scale * self.temperature * packed.logsumexp(-1) - rest.logsumexp(-1)
+        packets = logits[..., self.start : self.end] / self.temperature
+        before, after = logits[..., : self.start], logits[..., self.end :]
+        rest = torch.cat([before, after], dim=-1)
+        difference = self.scale * self.temperature * packets.logsumexp(-1) - rest.logsumexp(-1)
         # a row whose window has no packet in it sees none: softmax of nothing is not a number
-        context = (packed.softmax(-1) @ value[..., self.start : self.end, :]).nan_to_num()
-        other = rest.softmax(-1) @ rest_value
-        share = weight.nan_to_num(neginf=-1e9).sigmoid()[..., None]
-        mixed = share * context + (1 - share) * other
-        return mixed.view(batch, query_heads, rows, dim).to(call.query.dtype)
+        share = difference.nan_to_num(neginf=-1e9).sigmoid()[..., None]
+        of_packets = share * packets.softmax(-1).nan_to_num()
+        of_rest = (1 - share) * rest.softmax(-1)
+        parts = (of_rest[..., : self.start], of_packets, of_rest[..., self.start :])
+        return torch.cat(parts, dim=-1)
 
 
 class ParallelPrompt:

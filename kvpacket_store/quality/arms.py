@@ -54,7 +54,7 @@ class Arms:
             return lambda: self._alone(prompt)
         if name == "packet" and not self._adapted.adapter.is_none:
             adapted = PacketSet(self._adapted, prompt)
-            return lambda: self._placed(adapted)
+            return lambda: self.placed(adapted)
         if name == "ape":
             parallel = ParallelPrompt(self._plain, prompt, self.settings)
             return lambda: parallel.ready(self._flops)
@@ -63,7 +63,7 @@ class Arms:
             return lambda: self._epic(packets)
         if name == "cacheblend":
             return lambda: self._cacheblend(packets)
-        return lambda: self._placed(packets)  # naive; and packet, where there is no adapter
+        return lambda: self.placed(packets)  # naive; and packet, where there is no adapter
 
     def _plain_packets(self, prompt: PromptTokens) -> PacketSet:
         """Prefill an item without soft tokens; once for all arms that begin with it."""
@@ -84,7 +84,7 @@ class Arms:
         cache = self.model.new_cache(len(ids) + prompt.room_tokens)
         return Ready(cache, ids, self._flops.forward(len(ids), 0), 0, spans_of(sizes))
 
-    def _placed(self, packets: PacketSet) -> Ready:
+    def placed(self, packets: PacketSet) -> Ready:
         """Reuse packets as they are, keys rotated to their positions."""
         question, slots = packets.prompt.question, packets.num_slots
         flops = self._flops.placing(slots) + self._flops.forward(len(question), slots)
@@ -99,7 +99,7 @@ class Arms:
         """
         count = self.settings.epic_tokens
         slots = [s for b in packets.bodies for s in range(b.start, min(b.start + count, b.end))]
-        ready = self._placed(packets)
+        ready = self.placed(packets)
         self._recompute(ready, packets.prompt, slots)
         flops = ready.flops + self._flops.rows(slots)
         return replace(ready, flops=flops, recomputed_tokens=len(slots))
@@ -112,7 +112,7 @@ class Arms:
         FLOPs are those of its order: all rows until the choice, then the chosen ones.
         """
         layer = self.settings.cacheblend_layer
-        ready, prompt = self._placed(packets), packets.prompt
+        ready, prompt = self.placed(packets), packets.prompt
         first, end = len(prompt.preamble), packets.num_slots
         fresh = values_at_layer(self.model, (*prompt.preamble, *prompt.document_ids), layer)
         stale = ready.cache.v_slots[layer, :, first:end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,14 +56,21 @@ class PacketSet:
         Prefills them, each alone.
     prompt : PromptTokens
         The item.
+    change : callable, optional
+        What every part's K and V go through before they are placed: a lossy codec.
     """
 
-    def __init__(self, prefiller: Prefiller, prompt: PromptTokens) -> None:
+    def __init__(
+        self,
+        prefiller: Prefiller,
+        prompt: PromptTokens,
+        change: Callable[[BodyKV], BodyKV] = lambda part: part,
+    ) -> None:
         self.prompt = prompt
         self._prefiller = prefiller
-        self._preamble = prefiller.preamble(prompt.preamble)
-        self._header = prefiller.header()
-        self._bodies = [prefiller.segment(segment) for segment in prompt.segments]
+        self._preamble = change(prefiller.preamble(prompt.preamble))
+        self._header = change(prefiller.header())
+        self._bodies = [change(prefiller.segment(segment)) for segment in prompt.segments]
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:

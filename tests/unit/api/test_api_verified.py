@@ -1,148 +1,140 @@
-"""Whatever drafts, on packets' bases or views, the answer is that of plain decoding."""
+"""The quality gate: a pair without a report of its own warns, or is refused."""
+
+import logging
 
 import numpy as np
 import pytest
-from verified_requests import DOCS, LONG, QUESTION, ask, begun_of, keys_of
 
-from kvpacket_store.api import Engine
-from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.errors import UsageError
-from kvpacket_store.models import ViewCache
-
-COMPRESSORS = [
-    "base",
-    "base*snapkv:0.5",
-    "base*int8",
-    "exact",
-    "noise:2",
-    "int4",
-    "fp8",
-    "kivi",
-    "kvquant",
-    "tova:0.25",
-    "h2o:0.25",
-    "scissorhands:0.25",
-    "keydiff:0.5",
-    "streaming:0.25",
-    "random:0.25",
-    "snapkv:0.25*int8",
-    "lookup",
-    "lookup+base",
-    "lookup+snapkv:0.25",
-]
-SAMPLED = ["base", "snapkv:0.25*int8", "lookup+base"]
+from kvpacket_store.adapters import Adapter
+from kvpacket_store.api import Engine, Store, verified
+from kvpacket_store.api.verified import check_verified, record_quality, why_unverified
+from kvpacket_store.errors import QualityError, ReadOnlyError
+from kvpacket_store.types import Document
 
 
-@pytest.fixture
-def store(layered_store):
-    return layered_store
+@pytest.fixture(autouse=True)
+def nothing_said():
+    verified._warned.clear()
+    yield
+    verified._warned.clear()
 
 
-@pytest.fixture
-def engine(layered_engine):
-    return layered_engine
+def adapter(seed=0):
+    random = np.random.default_rng(seed)
+    part = random.normal(0, 0.3, (2, 64)).astype(np.float32)
+    return Adapter("soft", part, part.copy())
+
+
+def report_of(store, share=0.7, **changed):
+    figures = {"kl": 0.1, "gold_nll": 2.0, "f1": 0.5, "em": 0.2, "n": 9, "ttft_ms": 3.0}
+    report = {
+        "version": 1,
+        "model_fingerprint": store.model.fingerprint.to_dict(),
+        "adapter_digest": store.meta.adapter_digest,
+        "sane": True,
+        "arms": {"full": figures, "packet": figures},
+        "gap_closed": {"packet": {"kl": {"share": share, "interval": (0.6, 0.8)}}},
+        "datasets": [{"name": "needles", "domain": "held-out", "n": 9, "arms": {}}],
+    }
+    return report | changed
+
+
+def test_a_pair_is_verified_by_a_report_of_its_own(new_store, tmp_path, model, word_embedder):
+    store = new_store(adapter=adapter())
+    assert "no quality report" in why_unverified(store)
+    kept = record_quality(store, report_of(store))
+    assert "ttft_ms" not in kept["arms"]["packet"]
+    assert why_unverified(store) is None
+    assert check_verified(store, required=True)
+    Engine(store, require_verified=True)
+    store.close()
+    with Store.open(tmp_path / "store.kvps", model=model, embedder=word_embedder) as again:
+        assert check_verified(again, required=True)
+
+
+def test_an_unverified_pair_is_refused_where_that_is_required(new_store):
+    for store in (new_store(adapter=adapter()), new_store(name="plain.kvps")):
+        with pytest.raises(QualityError, match="kvps adapter eval --store") as refused:
+            Engine(store, require_verified=True)
+        assert refused.value.exit_code == 5
+
+
+def test_an_unverified_pair_with_an_adapter_warns_once(new_store, caplog):
+    with caplog.at_level(logging.WARNING, logger="kvpacket_store"):
+        plain = new_store(name="plain.kvps")
+        Engine(plain)
+        assert caplog.records == []
+        store = new_store(adapter=adapter())
+        Engine(store)
+        Engine(store)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "'soft' is unverified: no quality report" in caplog.text
+    store.ingest([Document("a", "The river ends in the sea.")])
+    assert Engine(store).generate("Where?", documents=["a"], max_new_tokens=2).token_ids
 
 
 @pytest.mark.parametrize(
-    ("name", "temperature"), [*((c, 0.0) for c in COMPRESSORS), *((c, 0.9) for c in SAMPLED)]
+    ("changed", "why"),
+    [
+        ({"sane": False}, "forced"),
+        ({"gap_closed": {"packet": {"kl": {"share": -0.1, "interval": None}}}}, "no better"),
+        ({"gap_closed": {"packet": {"kl": None}}}, "no better"),
+        ({"gap_closed": {}}, "no better"),
+    ],
 )
-def test_whatever_drafts_the_answer_is_that_of_plain_decoding(engine, name, temperature):
-    options = {"temperature": temperature, "seed": 11}
-    plain = ask(engine, decode="full", **options)
-    assert plain.decode.mode == "full"
-    exactness = "bit" if len(name) % 2 else "guarded"
-    found = ask(engine, decode="verified", compressor=name, exactness=exactness, **options)
-    assert found.token_ids == plain.token_ids
-    assert found.text == plain.text
-    assert found.decode.mode == "verified"
-    assert found.decode.pinned == (not name.startswith(("base", "lookup+base")))
-    assert found.usage.completion_tokens == 30
-    assert found.usage.prompt_tokens == plain.usage.prompt_tokens
-    assert found.fallbacks == []
+def test_a_report_that_says_nothing_good_verifies_nothing(new_store, changed, why):
+    store = new_store(adapter=adapter())
+    record_quality(store, report_of(store, **changed))
+    assert why in why_unverified(store)
+    with pytest.raises(QualityError, match=why):
+        check_verified(store, required=True)
 
 
-def test_every_way_to_sample_is_plain_decodings(engine):
-    for options in (
-        {"repetition_penalty": 1.3},
-        {"temperature": 1.1, "seed": 1, "sampling_top_k": 9, "top_p": 0.8},
+def test_without_an_adapter_a_sane_report_is_enough(new_store):
+    store = new_store()
+    record_quality(store, report_of(store, gap_closed={"packet": {"kl": None}}))
+    assert why_unverified(store) is None
+
+
+def test_a_report_of_another_pair_is_not_taken(new_store):
+    store, other = new_store(adapter=adapter()), new_store(name="o.kvps", adapter=adapter(1))
+    for foreign in (new_store("qwen3", name="q.kvps"), other):
+        with pytest.raises(QualityError, match="not of the model and adapter"):
+            record_quality(store, report_of(foreign))
+    record_quality(other, report_of(other))
+    store.packets.put_quality(other.packets.get_quality())
+    assert "another model or adapter" in why_unverified(store)
+
+
+def test_a_damaged_report_verifies_nothing(new_store, behind_its_back):
+    store = new_store(adapter=adapter())
+    record_quality(store, report_of(store))
+    path = store.path
+    store.close()
+
+    def spoil(txn, tables):
+        row = bytearray(txn.get(b"quality", db=tables["meta"]))
+        row[-1] ^= 1
+        txn.put(b"quality", bytes(row), db=tables["meta"])
+
+    behind_its_back(path, spoil)
+    with Store.open(path) as again:
+        assert "no quality report" in why_unverified(again)
+        assert again.packets.check(deep=True) == []
+
+
+def test_a_store_open_for_reading_takes_no_report(new_store, model):
+    store = new_store()
+    report = report_of(store)
+    with (
+        Store.open(store.path, model=model, read_only=True) as reading,
+        pytest.raises(ReadOnlyError),
     ):
-        plain = ask(engine, decode="full", **options)
-        assert ask(engine, decode="verified", **options).token_ids == plain.token_ids
-        assert ask(engine, decode="auto", **options).token_ids == plain.token_ids
+        record_quality(reading, report)
 
 
-def test_a_draft_on_the_exact_kv_is_always_right(engine):
-    answer = ask(engine, decode="verified", compressor="exact")
-    assert answer.usage.rejected_draft_tokens == 0
-    assert answer.usage.accepted_draft_tokens > 0
-    assert answer.decode.mean_accepted == pytest.approx(
-        answer.usage.accepted_draft_tokens / answer.decode.rounds
-    )
-
-
-def test_drafts_are_as_long_as_asked(engine):
-    answer = ask(engine, decode="verified", compressor="exact", draft_tokens=5)
-    assert answer.decode.mean_accepted == pytest.approx(5, abs=0.5)
-    for wrong in (0, 65, "many"):
-        with pytest.raises(UsageError, match="draft_tokens"):
-            ask(engine, decode="verified", draft_tokens=wrong)
-
-
-def test_without_a_name_the_base_drafts(engine, store, new_store):
-    answer = ask(engine, decode="verified")
-    read = store.packets.bytes_read
-    positions = sum(store.packets.get_manifest("default", key).positions for key in keys_of(store))
-    scalars = 2 * np.prod(store.layout.shape(positions))
-    assert answer.decode.draft_tokens_kept_share == 1.0
-    assert not answer.decode.pinned
-    # read twice: once for the draft, once to be completed
-    assert answer.decode.draft_bits_per_scalar == pytest.approx(8 * read.base / 2 / scalars)
-    one_layer = new_store(name="fast.kvps")
-    one_layer.ingest(DOCS)
-    other = Engine(one_layer).generate(QUESTION, **LONG, decode="verified")
-    assert other.decode.pinned
-    assert other.decode.draft_tokens_kept_share < 1
-
-
-def test_an_unknown_compressor_is_refused_before_anything_is_read(engine, store):
-    for name in ("zip", "snapkv", "base*zip", "lookup+", "int8*int4"):
-        with pytest.raises(UsageError):
-            ask(engine, decode="verified", compressor=name)
-    assert store.packets.bytes_read.base == 0
-
-
-@pytest.mark.parametrize("name", ["base+snapkv:0.25", "lookup+base+int8", "noise:1e38", "fp8+int4"])
-def test_drafts_in_a_row_and_drafts_that_are_no_numbers(engine, name):
-    plain = ask(engine, decode="full")
-    assert ask(engine, decode="verified", compressor=name).token_ids == plain.token_ids
-
-
-def test_a_wrong_name_is_refused_in_every_mode(engine):
-    for decode in ("full", "auto", "verified"):
-        for consistency in ("packet", "recompute"):
-            with pytest.raises(UsageError):
-                ask(engine, decode=decode, compressor="bogus", consistency=consistency)
-
-
-def test_stop_strings_inside_a_draft_end_the_answer(engine):
-    text = ask(engine, decode="full").text
-    stop = text[10:12]
-    plain = ask(engine, decode="full", stop=stop)
-    found = ask(engine, decode="verified", compressor="exact", stop=stop)
-    assert (found.text, found.token_ids) == (plain.text, plain.token_ids)
-    assert found.decode.finish_reason == "stop"
-
-
-def test_packets_draft_for_a_joint_prefill(engine):
-    plain = ask(engine, decode="full", consistency="recompute")
-    found = ask(engine, decode="verified", consistency="recompute")
-    assert found.token_ids == plain.token_ids
-    assert found.decode.mode == "verified"
-    assert found.decode.rounds > 0
-
-
-def test_packed_drafts_stay_packed(engine):
-    begun = begun_of(engine, SwapPolicy(), compressor="base*int4")
-    assert isinstance(begun.drafting.caches[0], ViewCache)
-    assert begun.resident_bytes < begun.exact.whole_bytes / 2
-    assert begun.assembled.cache.resident_bytes == 0  # the base itself is let go
+def test_a_compaction_keeps_the_report(new_store):
+    store = new_store(adapter=adapter())
+    record_quality(store, report_of(store))
+    store.packets.compact()
+    assert why_unverified(store) is None
