@@ -32,7 +32,6 @@ from kvpacket_store.quality.measure import (
     QualityPlan,
     journal_path,
     measure_quality,
-    require_sane,
 )
 
 PACKETS = (1, 2, 5, 10, 20, 30)
@@ -49,21 +48,23 @@ class Measurement:
     def main_table(self) -> None:
         """Measure every data set, and the user's own questions where there are some."""
         options = DataOptions(self.a.limit, seed=self.a.seed, folder=self.a.data_folder)
-        result = self._measure(self.a.sets, options, QualityPlan(self.a.arms), "quality")
+        result = self._measure(
+            self.a.sets, options, QualityPlan(self.a.arms, force=True), "quality"
+        )
         rows = [{"arm": name, **_plain(figures)} for name, figures in result["arms"].items()]
         report("quality", {**result, "rows": rows})
 
     def packets(self, counts: list[int]) -> None:
         """Vary how many documents a question has; they are short."""
         options = {n: DataOptions(self.a.limit, n, 120, self.a.seed) for n in counts}
-        plan = QualityPlan(self.a.arms)
+        plan = QualityPlan(self.a.arms, force=True)
         self._sweep("quality_packets", "packets", {n: (o, plan) for n, o in options.items()})
 
     def lengths(self, lengths: list[int]) -> None:
         """Vary how long packets are; there are three of them."""
         asked = {}
         for tokens in lengths:
-            plan = QualityPlan(self.a.arms, segment_tokens=max(512, 2 * tokens))
+            plan = QualityPlan(self.a.arms, segment_tokens=max(512, 2 * tokens), force=True)
             asked[tokens] = (DataOptions(self.a.limit, 3, tokens, self.a.seed), plan)
         self._sweep("quality_lengths", "document_tokens", asked)
 
@@ -97,7 +98,7 @@ class Measurement:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         with Progress(*columns) as bar:
             task = bar.add_task(name, total=1.0)
-            found = measure_quality(
+            return measure_quality(
                 self.model,
                 self.adapter,
                 datasets,
@@ -108,7 +109,6 @@ class Measurement:
                     task, completed=share, description=f"{name}: {stage}"
                 ),
             )
-        return require_sane(found, force=True)
 
 
 def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvpacket_store.api import Store
     from kvpacket_store.models import Model
     from kvpacket_store.quality.datasets import DataOptions, DataSet, Skipped
+    from kvpacket_store.quality.measure import QualityPlan
 
 __all__ = ["eval"]
 
@@ -52,7 +53,10 @@ def eval(  # the command's name
     document_tokens: Annotated[
         int | None, typer.Option(min=32, help="About how long documents are that are made here.")
     ] = None,
-    segment_tokens: Annotated[int, typer.Option(min=16, help="Longest packet.")] = 512,
+    segment_tokens: Annotated[
+        int | None,
+        typer.Option(min=16, help="Longest packet.", show_default="the store's, else 512"),
+    ] = None,
     answer_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 48,
     epic_tokens: Annotated[
         int, typer.Option(min=0, help="EPIC: recomputed tokens of each packet.")
@@ -76,40 +80,28 @@ def eval(  # the command's name
     """
     from kvpacket_store.quality.arm import ARMS, ArmSettings
     from kvpacket_store.quality.datasets import DataOptions
-    from kvpacket_store.quality.measure import (
-        QualityPlan,
-        journal_path,
-        measure_quality,
-        require_sane,
-    )
+    from kvpacket_store.quality.measure import QualityPlan
 
     options = DataOptions(limit, packets, document_tokens, seed, data_folder)
     datasets, skipped = _data(data, data_set, options)
+    settings = ArmSettings(
+        epic_tokens=epic_tokens,
+        cacheblend_share=cacheblend_share,
+        ape_temperature=ape_temperature,
+        ape_scale=ape_scale,
+    )
+    names = ARMS if arms is None else [name.strip() for name in arms.split(",")]
     with ExitStack() as stack:
         opened, loaded, soft = _pair(stack, store, model, adapter)
         plan = QualityPlan(
-            ARMS if arms is None else [name.strip() for name in arms.split(",")],
-            ArmSettings(
-                epic_tokens=epic_tokens,
-                cacheblend_share=cacheblend_share,
-                ape_temperature=ape_temperature,
-                ape_scale=ape_scale,
-            ),
+            names,
+            settings,
             answer_tokens,
-            segment_tokens,
+            segment_tokens or (512 if opened is None else opened.meta.segment_tokens),
             None if opened is None else opened.kv_dtype,
+            force,
         )
-        update = stack.enter_context(progress_bar("measure"))
-        report = measure_quality(
-            loaded,
-            soft,
-            datasets,
-            skipped=skipped,
-            plan=plan,
-            journal=journal_path(loaded, soft, plan, out_file),
-            progress=update,
-        )
-        report = require_sane(report, force=force)
+        report = _measured(loaded, soft, datasets, skipped, plan, out_file)
         if opened is not None:
             _record(opened, report)
     for one in skipped:
@@ -118,6 +110,34 @@ def eval(  # the command's name
         write_text(html, quality_page(report))
     if not keep(report, out_file, as_json):
         tell_quality(report)
+
+
+def _measured(
+    model: Model,
+    adapter: Adapter,
+    datasets: list[DataSet],
+    skipped: list[Skipped],
+    plan: QualityPlan,
+    out_file: Path | None,
+) -> dict[str, Any]:
+    """Measure under a bar; say what becomes of what is done if that is broken off."""
+    from kvpacket_store.quality.measure import journal_path, measure_quality
+
+    journal = journal_path(model, adapter, plan, out_file)
+    try:
+        with progress_bar("measure") as update:
+            return measure_quality(
+                model,
+                adapter,
+                datasets,
+                skipped=skipped,
+                plan=plan,
+                journal=journal,
+                progress=update,
+            )
+    except KeyboardInterrupt:
+        err.print("interrupted; the same command goes on with what is left")
+        raise
 
 
 def _data(

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.benchmarks.machine import machine
+from kvpacket_store.benchmarks.paragraphs import QuestionItem
 from kvpacket_store.errors import ContextOverflowError, QualityError, UsageError
 from kvpacket_store.models import Model, cache_dir
 from kvpacket_store.quality.arm import ALWAYS, ARMS, ArmSettings
@@ -44,6 +45,8 @@ class QualityPlan:
         Longest segment, so longest packet.
     kv_dtype : KVDtype, optional
         What packets hold; default the model's own.
+    force : bool
+        Report even where the full recompute does badly; the report says so.
     """
 
     arms: Sequence[str] = ARMS
@@ -51,6 +54,7 @@ class QualityPlan:
     answer_tokens: int = 48
     segment_tokens: int = 512
     kv_dtype: KVDtype | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.arms if name not in ARMS]
@@ -65,7 +69,7 @@ class QualityPlan:
         return [name for name in ARMS if name in self.arms or name in ALWAYS]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values: what decides the figures."""
         return {
             "arms": self.names,
             **self.settings.to_dict(),
@@ -92,12 +96,14 @@ def measure_quality(
     skipped : sequence of Skipped
         Said in the report.
     journal : Path, optional
-        Where items that are done are kept while the rest runs; deleted at the end.
+        Where items that are done are kept while the rest runs; deleted once there is a report.
 
     Raises
     ------
     UsageError
         No data set has an item that fits the model.
+    QualityError
+        The full recompute does badly (`require_sane`).
     """
     plan = plan or QualityPlan()
     arms = Arms(model, adapter, plan.settings, plan.kv_dtype)
@@ -109,26 +115,26 @@ def measure_quality(
             results, too_long = [], 0
             for item in data.items:
                 progress(data.name, done / total)
-                key = item_digest(item)
                 try:
-                    result = kept.get(key) or run_item(
-                        arms,
-                        plan.names,
-                        item,
-                        answer_tokens=plan.answer_tokens,
-                        segment_tokens=plan.segment_tokens,
-                    )
+                    results.append(_kept_or_run(kept, arms, plan, item))
                 except ContextOverflowError:
                     too_long += 1
-                else:
-                    kept.put(key, result)
-                    results.append(result)
                 done += 1
             blocks.append(_block(data, results, too_long))
             everything += results
         if not everything:
             raise UsageError("no item fits the model; pass fewer or shorter documents")
+        report = _report(model, adapter, plan, everything)
+        report["datasets"] = blocks
+        report["skipped"] = [{"name": one.name, "reason": one.reason} for one in skipped]
+        report = require_sane(report, force=plan.force)
         kept.forget()
+    return report
+
+
+def _report(
+    model: Model, adapter: Adapter, plan: QualityPlan, results: Sequence[ItemResult]
+) -> dict[str, Any]:
     return {
         "version": REPORT_VERSION,
         "machine": machine(),
@@ -137,10 +143,23 @@ def measure_quality(
         "adapter": None if adapter.is_none else adapter.name,
         "adapter_digest": adapter.digest,
         "plan": plan.to_dict(),
-        **_figures(everything),
-        "datasets": blocks,
-        "skipped": [{"name": one.name, "reason": one.reason} for one in skipped],
+        **_figures(results),
     }
+
+
+def _kept_or_run(kept: Journal, arms: Arms, plan: QualityPlan, item: QuestionItem) -> ItemResult:
+    key = item_digest(item)
+    done: ItemResult | None = kept.get(key)
+    if done is None:
+        done = run_item(
+            arms,
+            plan.names,
+            item,
+            answer_tokens=plan.answer_tokens,
+            segment_tokens=plan.segment_tokens,
+        )
+        kept.put(key, done)
+    return done
 
 
 def _figures(results: Sequence[ItemResult]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -96,7 +96,7 @@ def hear(
         first = int(last[-1].argmax())
         ttft_ms = 1e3 * (time.perf_counter() - clock)
         slots = cache.length
-        answer = _greedy(model, cache, first, prompt.room_tokens - 1)
+        answer = _greedy(_step(model, ready), first, prompt.room_tokens - 1, model.eos_ids)
         forced = answer if teacher_answer is None else teacher_answer
         cache.set_length(slots)
         on_answer = _forced(model, cache, last, forced)
@@ -133,11 +133,20 @@ def scored(
     }
 
 
-def _greedy(model: Model, cache: SlotCache, first: int, limit: int) -> list[int]:
+def _step(model: Model, ready: Ready) -> Callable[[int], torch.Tensor]:
+    """Return what appends a token and gives the next logits: the fast way, unless a rule holds."""
+    if ready.rule is None:
+        return model.row_step(ready.cache)
+    return lambda token_id: model.forward((token_id,), ready.cache)[-1]
+
+
+def _greedy(
+    step: Callable[[int], torch.Tensor], first: int, limit: int, eos_ids: Container[int]
+) -> list[int]:
     """Decode greedily; an answer that is nothing but its end keeps that token."""
     answer = [first]
-    while len(answer) < limit and answer[-1] not in model.eos_ids:
-        answer.append(int(model.forward((answer[-1],), cache)[-1].argmax()))
+    while len(answer) < limit and answer[-1] not in eos_ids:
+        answer.append(int(step(answer[-1]).argmax()))
     return answer
 
 

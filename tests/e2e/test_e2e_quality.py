@@ -5,6 +5,7 @@ import torch
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.benchmarks.scores import mean_kl
+from kvpacket_store.models import load_model
 from kvpacket_store.quality.arm import ArmSettings
 from kvpacket_store.quality.arms import Arms
 from kvpacket_store.quality.datasets import DataOptions, load_datasets
@@ -16,11 +17,11 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def heard(smollm2_store):
+def heard():
     """A function: arm, settings → what SmolLM2 gives to one short question."""
-    model = smollm2_store.model
-    found, _ = load_datasets(["biographies"], DataOptions(limit=1, packets=3))
-    prompt = tokenize_item(model, found[0].items[0], answer_tokens=12)
+    model = load_model("smollm2")
+    found, _ = load_datasets(["biographies"], DataOptions(limit=1, packets=2))
+    prompt = tokenize_item(model, found[0].items[0], answer_tokens=8)
     width = int(model.embedding.weight.shape[1])
 
     def hear_arm(name, teacher=None, **settings):

@@ -70,7 +70,7 @@ def questions_of_file(path: Path, options: DataOptions) -> DataSet:
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); name another") from error
     for number, item in enumerate(items, start=1):
-        if not item.answers or not item.documents:
+        if not all(answer.strip() for answer in item.answers or [""]) or not item.documents:
             raise UsageError(f"{path} line {number} has no answer or no document; give one")
     if not items:
         raise UsageError(f"{path} has no questions; a line is {{question, answers, documents}}")

@@ -7,6 +7,7 @@ import pytest
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine, Store, verified
+from kvpacket_store.api.doctor import examine
 from kvpacket_store.api.verified import check_verified, record_quality, why_unverified
 from kvpacket_store.errors import QualityError, ReadOnlyError
 from kvpacket_store.types import Document
@@ -131,6 +132,15 @@ def test_a_store_open_for_reading_takes_no_report(new_store, model):
         pytest.raises(ReadOnlyError),
     ):
         record_quality(reading, report)
+
+
+def test_doctor_names_an_unverified_adapter(new_store):
+    plain, soft = new_store(name="plain.kvps"), new_store(adapter=adapter())
+    record_quality(plain, report_of(plain, gap_closed={"packet": {"kl": None}}))
+    for store, ok in ((plain, True), (soft, False)):
+        check = next(c for c in examine(store.path) if c.name == "quality")
+        assert (check.ok, check.level) == ((True, "info") if ok else (False, "warning"))
+        assert ok or "kvps adapter eval" in check.remedy
 
 
 def test_a_compaction_keeps_the_report(new_store):

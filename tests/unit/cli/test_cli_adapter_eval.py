@@ -70,6 +70,16 @@ def test_an_unsound_baseline_is_refused_unless_forced(tiny, monkeypatch):
     assert (report["sane"], report["forced"]) == (False, True)
 
 
+def test_a_run_that_is_broken_off_says_that_it_goes_on(tiny, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvpacket_store.quality.measure.run_item", interrupt)
+    said = run(*SHORT, "--set", "needles")
+    assert said.exit_code == 130
+    assert "goes on with what is left" in said.stderr
+
+
 def test_own_questions_are_measured_alone(tiny, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "Q?", "answers": ["a"], "documents": ["It is a."]}\n')

@@ -133,6 +133,17 @@ def test_recomputed_tokens_are_counted(model, arms_of, prompt_of):
     }
 
 
+def test_epic_runs_the_first_tokens_of_every_packet(model, arms_of, prompt_of):
+    prompt = prompt_of(model)
+    arms = arms_of(model, epic_tokens=4)
+    before, after = (arms.start(name, prompt)() for name in ("naive", "epic"))
+    end = before.cache.length
+    moved = (before.cache.v_slots != after.cache.v_slots)[:, :, :end].any(dim=0).any(dim=0)
+    found = moved.any(dim=-1).nonzero().flatten().tolist()
+    starts = [span.start for span in before.spans if span.kind == "body"]
+    assert found == [start + i for start in starts for i in range(4)]
+
+
 def test_without_an_adapter_packets_are_naive(model, prompt_of, logits_of):
     from kvpacket_store.adapters import Adapter
 

@@ -129,6 +129,8 @@ def test_own_questions_are_read_or_refused(tmp_path):
     assert (data.name, len(data.items), data.items[0].answers) == ("mine", 2, ["a"])
     for text, why in (
         ('{"question": "Q?", "answers": [], "documents": ["x"]}', "no answer"),
+        ('{"question": "Q?", "answers": ["a", " "], "documents": ["x"]}', "no answer"),
+        ('{"question": "Q?", "answers": ["a"], "documents": []}', "no document"),
         ("", "no questions"),
         ("{}", "is not"),
     ):

@@ -1,13 +1,14 @@
 """A measurement from items to report, on tiny models."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kvpacket_store.benchmarks.paragraphs import QuestionItem
 from kvpacket_store.benchmarks.scores import mean_kl
-from kvpacket_store.errors import UsageError
+from kvpacket_store.errors import QualityError, UsageError
 from kvpacket_store.models import attending
 from kvpacket_store.quality import measure
 from kvpacket_store.quality.arm import ARMS
@@ -18,7 +19,7 @@ from kvpacket_store.quality.run import hear, run_item
 from kvpacket_store.types import Document
 
 FIGURES = {"kl", "gold_nll", "f1", "em", "ttft_ms", "n"}
-PLAN = QualityPlan(answer_tokens=5)
+PLAN = QualityPlan(answer_tokens=5, force=True)
 
 
 @pytest.fixture
@@ -100,6 +101,20 @@ def test_an_interrupted_run_goes_on_with_what_is_left(
     assert not path.exists()
 
 
+def test_a_refused_report_costs_nothing_the_second_time(
+    model, adapter_of, data, tmp_path, monkeypatch
+):
+    path = tmp_path / "x.partial"
+    monkeypatch.setattr(measure, "doubts", lambda arms: ["odd"])
+    strict = replace(PLAN, force=False)
+    with pytest.raises(QualityError, match="odd"):
+        measure_quality(model, adapter_of(model), [data], plan=strict, journal=path)
+    monkeypatch.setattr(measure, "run_item", lambda *_, **__: pytest.fail("it was done before"))
+    report = measure_quality(model, adapter_of(model), [data], plan=PLAN, journal=path)
+    assert (report["sane"], report["forced"]) == (False, True)
+    assert not path.exists()
+
+
 def test_a_journal_belongs_to_one_model_adapter_and_plan(model, tiny_model, adapter_of, tmp_path):
     def path(made, plan):
         return journal_path(made, adapter_of(made), plan, tmp_path / "r.json")
@@ -124,7 +139,7 @@ def test_items_that_are_too_long_are_counted_and_left_out(model, adapter_of, ite
 def test_every_generated_set_runs_on_a_tiny_model(model, adapter_of):
     options = DataOptions(limit=1, packets=2, document_tokens=40)
     datasets, skipped = load_datasets(["biographies", "two-hop", "needles"], options)
-    plan = QualityPlan(["packet"], answer_tokens=3)
+    plan = QualityPlan(["packet"], answer_tokens=3, force=True)
     report = measure_quality(model, adapter_of(model), datasets, plan=plan)
     assert skipped == []
     assert [block["n"] for block in report["datasets"]] == [1, 1, 1]
