@@ -31,7 +31,7 @@ SETS = ("xquad", "biographies", "needles")
 
 def measure(model: Model, adapters: dict[str, Adapter], a: argparse.Namespace) -> dict[str, Any]:
     """Return the mean mass of each arm, and how far it is from full recompute's."""
-    datasets, _ = load_datasets(SETS, DataOptions(limit=a.limit, folder=a.data_folder))
+    datasets, _ = load_datasets(a.sets, DataOptions(limit=a.limit, folder=a.data_folder))
     items = [item for data in datasets for item in data.items]
     width = next(iter(adapters.values())).hidden_size
     plain = Arms(model, Adapter.none(width))
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--adapter", help="a safetensors file")
     parser.add_argument("--untrained", action="store_true", help="beside it, before training")
     parser.add_argument("--limit", type=int, default=4, help="questions of each data set")
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--answer-tokens", type=int, default=24)
     parser.add_argument("--data-folder", type=Path)
     a = parser.parse_args()

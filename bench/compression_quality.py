@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--adapter", help="a safetensors file")
-    parser.add_argument("--limit", type=int, default=4, help="questions of each data set")
+    parser.add_argument("--limit", type=int, default=2, help="questions of each data set")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--droppers", nargs="+", default=list(DROPPERS))
     parser.add_argument("--removed", nargs="+", type=float, default=list(REMOVED))

@@ -130,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--adapter", help="a safetensors file, or none")
-    parser.add_argument("--limit", type=int, default=20, help="questions of each data set")
+    parser.add_argument("--limit", type=int, default=6, help="questions of each data set")
     parser.add_argument("--sets", nargs="+", default=list(DATASETS))
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--data", type=Path, help="JSONL: question, answers, documents")

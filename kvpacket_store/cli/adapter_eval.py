@@ -46,7 +46,7 @@ def eval(  # the command's name
         typer.Option("--set", help="A data set; repeatable.", show_default="all, or --data alone"),
     ] = None,
     arms: Annotated[str | None, typer.Option(help=_ARMS_HELP, show_default="all seven")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Questions of each data set.")] = 24,
+    limit: Annotated[int, typer.Option(min=1, help="Questions of each data set.")] = 12,
     packets: Annotated[
         int | None, typer.Option(min=1, help="Documents of a question.", show_default="5")
     ] = None,

@@ -67,7 +67,7 @@ class DataOptions:
         Where files are looked for.
     """
 
-    limit: int = 24
+    limit: int = 12
     packets: int | None = None
     document_tokens: int | None = None
     seed: int = 0
