@@ -131,9 +131,13 @@ def _quality(data: dict[str, Any]) -> str:
         for arm, row in data["arms"].items()
     ]
     count = data["arms"]["full"]["n"]
+    sets = ", ".join(block["name"] for block in data["datasets"])
+    adapter = f"adapter `{data['adapter']}`"
+    if data["adapter"] is None:
+        adapter = "without an adapter, so `packet` is naive reuse"
     return (
-        f"\nAnswers to {count} questions, each over the five paragraphs of its article "
-        "(`bench/quality.py`); without an\nadapter `packet` is naive reuse:\n\n"
+        f"\nAnswers to {count} questions of {sets} (`bench/quality.py`,\n"
+        f"docs/quality.md); {adapter}:\n\n"
         "| arm | KL to full, nats a token | gold answer, nats a token | F1 |\n|---|---|---|---|\n"
         + "\n".join(lines)
         + "\n"

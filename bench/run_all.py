@@ -19,6 +19,8 @@ SCRIPTS = (
     "answer",
     "ingest",
     "quality",
+    "compression_quality",
+    "boundary",
     "store",
     "memory_tier",
     "memory",
@@ -64,7 +66,8 @@ def main() -> int:
             subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=False).returncode
         )
     plot()
-    subprocess.run([sys.executable, str(HERE / "readme_table.py")], check=True)
+    for script in ("readme_table", "quality_tables"):
+        subprocess.run([sys.executable, str(HERE / f"{script}.py")], check=True)
     return failed
 
 

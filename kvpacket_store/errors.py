@@ -14,7 +14,8 @@ turn it is, and ``exit_code`` is what ``kvps`` returns for it.
     ├── ModelError                     5  model or tokenizer cannot be used
     │   ├── UnsupportedModelError      5  an architecture or RoPE kind that is refused by name
     │   ├── ModelMismatchError         5  not the model, adapter or dtype of the store
-    │   └── AdapterError               5  header or trailer cannot be used with this model
+    │   ├── AdapterError               5  header or trailer cannot be used with this model
+    │   └── QualityError               5  a report that says nothing, or a pair without one
     ├── CodecError                     4  bytes that cannot be turned into K,V
     │   ├── CorruptRecordError         4  a checksum or a bound does not hold
     │   ├── TruncatedRecordError       4  the bytes end too early
@@ -45,6 +46,7 @@ __all__ = [
     "ModelError",
     "ModelMismatchError",
     "NotFoundError",
+    "QualityError",
     "ReadOnlyError",
     "StoreCorruptError",
     "StoreError",
@@ -117,6 +119,10 @@ class ModelMismatchError(ModelError):
 
 class AdapterError(ModelError):
     """A header or trailer that cannot be used with this model."""
+
+
+class QualityError(ModelError):
+    """A quality report that cannot be believed, or a model and adapter that have none."""
 
 
 class CodecError(KVPacketError):

@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from kvpacket_store.api import Store
+from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.errors import UsageError
 
 from .app import create_app
@@ -33,6 +34,7 @@ def serve(
     *,
     limits: ServerLimits = _DEFAULT_LIMITS,
     audit: float = 0.0,
+    require_verified: bool = False,
 ) -> None:
     """Serve a store until SIGINT or SIGTERM; requests that run then are finished first.
 
@@ -46,6 +48,8 @@ def serve(
         0 takes a free one; the log names it.
     limits, audit
         See `create_app`.
+    require_verified : bool
+        Serve only if a quality report of the store's model and adapter was recorded.
 
     Raises
     ------
@@ -53,6 +57,8 @@ def serve(
         ``host`` is not loopback, the port is taken, or ``audit`` is no share.
     NotFoundError
         There is no store.
+    QualityError
+        The pair is unverified; run `kvps adapter eval --store`.
     """
     _require_loopback(host)
     with (
@@ -61,6 +67,7 @@ def serve(
         _sigterm_as_interrupt(),
         suppress(KeyboardInterrupt),
     ):
+        check_verified(store, required=require_verified)
         app = create_app(store, limits=limits, audit=audit)
         server = uvicorn.Server(uvicorn.Config(app))
         _log.info("Serving %s on %s (Ctrl-C ends it)", store_path, _url(listener))

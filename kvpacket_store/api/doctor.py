@@ -17,6 +17,7 @@ from kvpacket_store.api.identity_checks import (
     check_fingerprint,
     check_packets,
 )
+from kvpacket_store.api.quality_gate import why_unverified
 from kvpacket_store.api.store import Store
 from kvpacket_store.codec import named_pack
 from kvpacket_store.errors import (
@@ -63,7 +64,7 @@ def _examine_store(path: str | Path) -> list[Check]:
         version = f"version {store.meta.format_version}"
         checks = [Check("format", "info", ok=True, detail=version)]
         checks += [_disk(store), _file_system(store.path), _readers(store), *_structure(store)]
-        checks.append(_codec_pack(store))
+        checks += [_codec_pack(store), _quality(store)]
         equipment = list(check_equipment(store))
         checks += equipment
         checks += _model(store, is_equipped=all(c.exit_code == 0 for c in equipment))
@@ -157,6 +158,18 @@ def _structure(store: Store) -> list[Check]:
         )
         for found in damage
     ]
+
+
+def _quality(store: Store) -> Check:
+    """Say whether answers from this model and adapter were compared with full recompute."""
+    reason = why_unverified(store)
+    if reason is None:
+        return Check("quality", "info", ok=True, detail="verified by a recorded report")
+    if store.meta.adapter_digest == "none":
+        detail = f"no adapter: packets are naive reuse; {reason}"
+        return Check("quality", "info", ok=True, detail=detail)
+    remedy = f"kvps adapter eval --store {store.path}"
+    return Check("quality", "warning", False, f"unverified: {reason}", remedy)
 
 
 def _codec_pack(store: Store) -> Check:

@@ -17,6 +17,7 @@ from kvpacket_store.api.decoding import Decoder
 from kvpacket_store.api.draft_model import DraftModel
 from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
 from kvpacket_store.api.prompts import Prompts
+from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.api.request import new_request
 from kvpacket_store.api.selection import Query, select
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
@@ -54,6 +55,9 @@ class Engine:
         requests that name no other ``compressor``; ``lookup+model`` asks it where nothing in the
         prompt follows. It reads each prompt by itself, which packets do not spare it, so it pays
         for long answers.
+    require_verified : bool
+        Refuse a store whose model and adapter have no quality report (QualityError); without it
+        there is a warning in the log.
 
     Raises
     ------
@@ -76,7 +80,9 @@ class Engine:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         audit: float = 0.0,
         draft_model: str | Model | None = None,
+        require_verified: bool = False,
     ) -> None:
+        check_verified(store, required=require_verified)
         self.store = store
         self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)

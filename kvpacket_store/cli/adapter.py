@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvpacket_store.cli import adapter_eval
 from kvpacket_store.cli.adapter_list import list_adapters
 from kvpacket_store.cli.output import JSON_OPTION, err, out, plain, print_json, table
 from kvpacket_store.cli.page import write_text
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["adapter_app"]
 
-adapter_app = typer.Typer(help="Soft tokens around every packet: train them, list them.")
+adapter_app = typer.Typer(
+    help="Soft tokens around every packet: train them, list them, see what they are worth."
+)
 adapter_app.command("list")(list_adapters)
+adapter_app.command("eval")(adapter_eval.eval)
 
 _DTYPES = ("auto", "bf16", "fp32")
 

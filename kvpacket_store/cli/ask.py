@@ -70,6 +70,12 @@ def ask(
     ] = 0,
     top_p: Annotated[float, typer.Option(help="Sample among this share of probability.")] = 1.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeat less.")] = 1.0,
+    require_verified: Annotated[
+        bool,
+        typer.Option(
+            "--require-verified", help="Refuse a model and adapter without a quality report."
+        ),
+    ] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Answer a question from the store's packets."""
@@ -97,7 +103,7 @@ def ask(
     from kvpacket_store.api import Engine, Store
 
     with Store.open(store) as opened:
-        engine = Engine(opened, draft_model=draft_model)
+        engine = Engine(opened, draft_model=draft_model, require_verified=require_verified)
         if as_json:
             print_json(engine.generate(question, **request).to_dict())
         else:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kvpacket_store.cli import adapter_eval
 from kvpacket_store.cli.bench_decode import calibrate, decode
 from kvpacket_store.cli.bench_report import keep, report
 from kvpacket_store.cli.codec_page import codec_page, row_name
@@ -21,6 +22,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Measure on this machine, with peers in the same run.")
 app.command("decode")(decode)
 app.command("calibrate")(calibrate)
+app.command("quality")(adapter_eval.eval)
 
 ModelOption = Annotated[str, typer.Option(help="Preset, model folder or hub name.")]
 _CODEC_COLUMNS = ("bits_per_scalar", "encode_mb_s", "decode_mb_s")
@@ -37,21 +39,6 @@ def ttft(
     from kvpacket_store.benchmarks.ttft import measure_ttft
 
     report(measure_ttft(model, runs=runs), out_file, as_json)
-
-
-@app.command("quality")
-def quality(
-    model: ModelOption = "smollm2",
-    data: Annotated[Path | None, typer.Option(help="JSONL: question, answers, documents.")] = None,
-    limit: Annotated[int, typer.Option(help="Questions.")] = 24,
-    adapter: Annotated[str | None, typer.Option(help="A safetensors file, or 'none'.")] = None,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write the JSON here too.")] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
-) -> None:
-    """Answers from packets beside full recompute, naive reuse and no documents."""
-    from kvpacket_store.benchmarks.quality import measure_quality
-
-    report(measure_quality(model, data=data, limit=limit, adapter=adapter), out_file, as_json)
 
 
 @app.command("codec")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from kvpacket_store.models.attending import AttentionCall, attention_rule
 from kvpacket_store.models.cancellation import raise_if_cancelled
 from kvpacket_store.models.queries import observe_query
 
@@ -88,13 +89,18 @@ def grouped_attention(
     """Attend with ``query [B, Hq, Q, D]`` to ``key, value [B, H, T, D]``; give ``[B, Q, Hq, D]``.
 
     ``attention_mask`` is None (the mask follows from the slots) or bool/float ``[B, 1, Q, T]``,
-    which is used as it is: tests and adapter training pass block masks.
+    which is used as it is: tests and adapter training pass block masks. A rule in force
+    (`attending`) takes the place of all this.
     """
-    del module
     raise_if_cancelled()
     observe_query(query)
     scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
     window = kwargs.get("sliding_window")
+    rule = attention_rule()
+    if rule is not None:
+        layer = int(module.layer_idx)  # type: ignore[arg-type]
+        mixed = rule(AttentionCall(layer, query, key, value, scaling, window))
+        return mixed.transpose(1, 2), None
     rows = query.shape[2]
     if attention_mask is not None:
         out = functional.scaled_dot_product_attention(

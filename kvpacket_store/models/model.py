@@ -239,6 +239,15 @@ class Model:
         return taps.stacked()
 
     @torch.inference_mode()
+    def run_layers(
+        self, token_ids: TokenIds, cache: SlotCache, *, position_ids: torch.Tensor | None = None
+    ) -> None:
+        """Run rows through all layers, and no head; ``position_ids`` int64 ``[1, n]`` if given."""
+        ids = torch.tensor([token_ids], dtype=torch.long, device=self.device)
+        with self._forwarding:
+            self._decoder(input_ids=ids, position_ids=position_ids, cache=cache, use_cache=True)
+
+    @torch.inference_mode()
     def rotate_keys(self, k: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Rotate keys ``[L, H, T, D]`` (before RoPE) to ``positions`` int64 ``[T]``.
 

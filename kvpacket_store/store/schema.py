@@ -5,6 +5,7 @@ table      key                                   value
 ========== ===================================== =================================================
 meta       ``"store"``, ``"last_namespace"``     row: `StoreMeta`; uint32: last number given out
 meta       ``"last_eviction"``                   uint64: ms since 1970
+meta       ``"quality"``                         row: the report of the store's model and adapter
 namespaces name                                  row: number, generation, counters
 documents  namespace, document                   row: manifest
 texts      namespace, document                   row: the document's text
@@ -42,6 +43,7 @@ __all__ = [
     "CHUNK_BYTES",
     "META_LAST_EVICTION",
     "META_LAST_NAMESPACE",
+    "META_QUALITY",
     "META_STORE",
     "SHARED_NAMESPACE",
     "SHARED_NAME_KEY",
@@ -66,6 +68,7 @@ SHARED_NAME_KEY = b"\xff"  # no name has this key: UTF-8 never starts with it
 META_STORE = b"store"
 META_LAST_NAMESPACE = b"last_namespace"
 META_LAST_EVICTION = b"last_eviction"
+META_QUALITY = b"quality"
 
 _MAX_NAME_CHARS = 200
 _MAX_DOCUMENT_ID_CHARS = 1000

@@ -27,6 +27,7 @@ from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.failures import as_store_error
 from kvpacket_store.store.meta import MIN_MAX_BYTES, StoreMeta
 from kvpacket_store.store.packet_shelf import PacketShelf
+from kvpacket_store.store.quality_shelf import QualityShelf
 from kvpacket_store.store.read_counts import ReadCounter
 from kvpacket_store.store.reports import Damage
 from kvpacket_store.store.rows import json_bytes, pack, unpack_json
@@ -42,7 +43,7 @@ _MIN_DATA_BYTES = 2 * 4096
 _MIN_ROOM_BYTES = 256 << 10
 
 
-class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf):
+class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf, QualityShelf):
     """Documents, packets and embeddings in an LMDB folder. Bytes only: no arrays, no models.
 
     Any number of processes and threads may read and write at once. What a call has returned from

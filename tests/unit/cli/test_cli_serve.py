@@ -21,10 +21,12 @@ def served(monkeypatch):
 
 
 def test_limits_reach_the_server(served):
-    result = serve("s.kvps", "--memory-bytes", 5_000, "--audit", 0.25, "--max-running", 3)
+    given = ("--memory-bytes", 5_000, "--audit", 0.25, "--max-running", 3, "--require-verified")
+    result = serve("s.kvps", *given)
     assert result.exit_code == 0, result.output
     [(path, options)] = served
     assert (path, options["audit"], options["port"]) == ("s.kvps", 0.25, 8000)
+    assert options["require_verified"]
     limits = options["limits"]
     assert (limits.running_generations, limits.running_kv_bytes) == (3, 5_000)
 

@@ -21,6 +21,7 @@ STATUS = {
     errors.UnsupportedModelError: 503,
     errors.ModelMismatchError: 503,
     errors.AdapterError: 503,
+    errors.QualityError: 503,
     errors.CodecError: 500,
     errors.CorruptRecordError: 500,
     errors.TruncatedRecordError: 500,

@@ -1,0 +1,114 @@
+"""The quality gate: whether answers from a model and adapter were compared with full recompute.
+
+`kvps adapter eval --store` records a report for the pair that a store holds. Without one, or with
+one of another pair, the pair is unverified: answers may be fluent and wrong, and nobody has looked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kvpacket_store.api.identity import PACKET_FIELDS
+from kvpacket_store.errors import QualityError
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.store import Store
+
+__all__ = ["check_verified", "record_quality", "why_unverified"]
+
+_LOG = logging.getLogger(__name__)
+_KEPT_FIGURES = ("kl", "gold_nll", "f1", "em", "n")
+_warned: set[tuple[str, str]] = set()
+
+
+def record_quality(store: Store, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep what a quality report says of the store's pair; return what is kept.
+
+    Parameters
+    ----------
+    report : mapping
+        As `quality.measure_quality` gives it and `require_sane` lets it through.
+
+    Raises
+    ------
+    QualityError
+        It is of another model or adapter.
+    ReadOnlyError
+        The store is open for reading alone.
+    """
+    kept = {
+        "version": report["version"],
+        "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pair": _pair(report["model_fingerprint"], report["adapter_digest"]),
+        "sane": report["sane"],
+        "arms": {
+            name: {figure: values[figure] for figure in _KEPT_FIGURES}
+            for name, values in report["arms"].items()
+        },
+        "gap_closed": report["gap_closed"].get("packet"),
+        "datasets": [
+            {"name": block["name"], "domain": block["domain"], "n": block["n"]}
+            for block in report["datasets"]
+        ],
+    }
+    if kept["pair"] != _pair_of(store):
+        raise QualityError(
+            f"the report is not of the model and adapter of store {store.path}; "
+            f"run `kvps adapter eval --store {store.path}`"
+        )
+    store.packets.put_quality(kept)
+    return kept
+
+
+def why_unverified(store: Store) -> str | None:
+    """Say why a store's pair is unverified, or None where it is verified.
+
+    A pair is verified by a report of its own whose full recompute was sane, and, where there is an
+    adapter, whose packets are nearer to full recompute than naive reuse is.
+    """
+    report = store.packets.get_quality()
+    if report is None:
+        return "no quality report was recorded for it"
+    if report.get("pair") != _pair_of(store):
+        return "the recorded quality report is of another model or adapter"
+    if not report.get("sane"):
+        return "its quality report was forced: full recompute itself did badly"
+    closed = (report.get("gap_closed") or {}).get("kl")
+    if store.meta.adapter_digest != "none" and (closed is None or closed["share"] <= 0):
+        return "by its quality report packets are no better than naive reuse"
+    return None
+
+
+def check_verified(store: Store, *, required: bool = False) -> bool:
+    """Return whether a store's pair is verified; warn once where it has an adapter and is not.
+
+    Raises
+    ------
+    QualityError
+        It is not, and that is required.
+    """
+    reason = why_unverified(store)
+    if reason is None:
+        return True
+    meta = store.meta
+    pair = f"model {meta.model!r} with adapter {meta.adapter or 'none'!r}"
+    remedy = f"run `kvps adapter eval --store {store.path}`"
+    if required:
+        raise QualityError(f"{pair} is unverified: {reason}; {remedy}")
+    known = (str(store.path), meta.adapter_digest)
+    if meta.adapter_digest != "none" and known not in _warned:
+        _warned.add(known)
+        _LOG.warning("%s is unverified: %s; %s", pair, reason, remedy)
+    return False
+
+
+def _pair_of(store: Store) -> dict[str, str]:
+    return _pair(store.meta.fingerprint, store.meta.adapter_digest)
+
+
+def _pair(fingerprint: Mapping[str, str], adapter_digest: str) -> dict[str, str]:
+    """Return what a report holds for: all that decides a packet's K,V but dtype and tokens."""
+    return {**{name: fingerprint[name] for name in PACKET_FIELDS}, "adapter": adapter_digest}
