@@ -86,9 +86,10 @@ class Decoder:
             self._maker.check(options.compressor)
         if options.decode == "full":
             return None
-        name = options.compressor or (MODEL if self._maker.has_model else None)
-        if name is not None or options.decode == "auto":
-            return name
+        if options.compressor is not None or options.decode == "auto":
+            return options.compressor
+        if self._maker.has_model:
+            return MODEL
         if options.consistency == "recompute":
             return WHOLE
         return BASE if self._store.meta.layers > 1 else _DROPPED
@@ -212,6 +213,8 @@ class Decoder:
         """Return what ``decode="auto"`` drafts with where the exact K and V are in memory."""
         if options.decode == "full" or options.max_new_tokens < _LEAST_TOKENS:
             return None
+        if self._maker.has_model and options.max_new_tokens >= assembled.prompt_tokens:
+            return MODEL  # else its own prefill of the prompt could take a twentieth of the time
         if options.consistency != "packet" or not self._store.model.rows_are_alike:
             return None
         slots = assembled.plan.prompt_positions

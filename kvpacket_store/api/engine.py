@@ -53,8 +53,8 @@ class Engine:
     draft_model : str or Model, optional
         A smaller model with the same tokenizer (a preset, folder or hub name). It drafts for
         requests that name no other ``compressor``; ``lookup+model`` asks it where nothing in the
-        prompt follows. It reads each prompt by itself, which packets do not spare it, so it pays
-        for long answers.
+        prompt follows. It reads each prompt by itself, which packets do not spare it:
+        ``decode="auto"`` takes it where the answer may be as long as the prompt.
     require_verified : bool
         Refuse a store whose model and adapter have no quality report (QualityError); without it
         there is a warning in the log.

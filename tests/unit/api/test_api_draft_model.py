@@ -199,11 +199,14 @@ def test_it_reads_the_prompt_late_and_once_and_its_memory_counts(store, small, m
 
 def test_requests_that_name_nothing_are_drafted_for_by_the_model(store, small):
     engine = engine_with(store, small())
-    for options in ({}, {"decode": "verified"}, {"decode": "verified", "consistency": "recompute"}):
-        chosen = begun_of(engine, SwapPolicy(), **{"decode": "auto"} | options)
+    long = {"decode": "auto", "max_new_tokens": 600}
+    for options in (long, {}, {"consistency": "recompute"}):
+        chosen = begun_of(engine, SwapPolicy(), **options)
         assert len(chosen.drafting.of_models) == 1
         assert chosen.assembled.draft is None
     assert begun_of(engine, SwapPolicy(), decode="full").drafting is None
+    short = begun_of(engine, SwapPolicy(), decode="auto", max_new_tokens=60).drafting
+    assert not short.of_models  # reading the prompt would take longer than it saves
     assert begun_of(engine, SwapPolicy(), compressor="base").drafting.of_models == []
 
 
