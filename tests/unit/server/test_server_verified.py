@@ -1,8 +1,8 @@
 """A store whose pair nobody has looked at is refused where that is asked for."""
 
 import pytest
-
 from kvpacket_store._server import serve
+
 from kvpacket_store.errors import QualityError
 
 
