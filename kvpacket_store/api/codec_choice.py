@@ -104,7 +104,7 @@ def choose_base_step(
     Parameters
     ----------
     asked : BaseStep or None
-        A number: what harms answers least of what takes so many bits a scalar. None: of 2.7 bits
+        A number: what harms answers least of what takes so many bits a scalar. None: of 2.4 bits
         where costs are known, else the codec's default.
     layers : int
         In which a packet is stored; of one there is no base.

@@ -7,7 +7,7 @@ import contextlib
 __all__ = ["BASE_STEP_HELP", "split_steps"]
 
 BASE_STEP_HELP = (
-    "How coarse a base is: bits a scalar, as 2.7, shared out by what harms answers least; or "
+    "How coarse a base is: bits a scalar, as 2.4, shared out by what harms answers least; or "
     "sigma/8, sigma/4 or sigma/2; K,V where they differ."
 )
 
@@ -17,8 +17,8 @@ def split_steps(text: str | None) -> str | float | tuple[str, str] | None:
 
     Examples
     --------
-    >>> split_steps("sigma/4"), split_steps("sigma/8,sigma/2"), split_steps("2.7")
-    ('sigma/4', ('sigma/8', 'sigma/2'), 2.7)
+    >>> split_steps("sigma/4"), split_steps("sigma/8,sigma/2"), split_steps("2.4")
+    ('sigma/4', ('sigma/8', 'sigma/2'), 2.4)
     """
     with contextlib.suppress(ValueError):
         return float(text or "")

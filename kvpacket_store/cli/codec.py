@@ -111,7 +111,7 @@ def list_packs(store: StoreArgument, as_json: Annotated[bool, JSON_OPTION] = Fal
 @app.command("steps")
 def steps(
     store: StoreArgument,
-    bits: Annotated[float, typer.Option(help="Of a base, a scalar, to show steps for.")] = 2.7,
+    bits: Annotated[float, typer.Option(help="Of a base, a scalar, to show steps for.")] = 2.4,
     prompts: Annotated[int, typer.Option(help="To measure on; minutes each.", min=1)] = 2,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:

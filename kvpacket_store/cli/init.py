@@ -28,7 +28,7 @@ def init(
         typer.Option(help="A codec pack for linear.", show_default="shipped with the model"),
     ] = None,
     base_step: Annotated[
-        str | None, typer.Option(help=BASE_STEP_HELP, show_default="2.7 for smollm2, else sigma/4")
+        str | None, typer.Option(help=BASE_STEP_HELP, show_default="2.4 for smollm2, else sigma/4")
     ] = None,
     kv_dtype: Annotated[
         str | None,

@@ -1,7 +1,7 @@
 """What each step of a base costs: bits, and harm to a model's answers. From these follow steps.
 
-Harm is not even: of SmolLM2's answers, V coarser than σ/8 harms ten times as much as K, and two
-layers of thirty a third of all. Steps by layer at 2.7 bits a scalar do what σ/8 does at 3.4.
+Harm is not even: of SmolLM2's thirty layers one makes up half of what coarse keys do to answers,
+and two two fifths of what coarse values do (docs/adr/0016).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .pack_section import BASE_STEPS
 __all__ = ["COSTS_SUFFIX", "DEFAULT_BASE_BITS", "StepCosts", "installed_costs"]
 
 COSTS_SUFFIX = ".steps.json"
-DEFAULT_BASE_BITS = 2.7
-"""Of a base by costs: what drafts accept grows little beyond (docs/lab-log.md, 2026-11-30)."""
+DEFAULT_BASE_BITS = 2.4
+"""Of a base by costs, on text like that of the costs; short paragraphs take 0.3 more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
