@@ -35,7 +35,7 @@ DROPPERS = ("snapkv", "tova", "h2o", "expected", "keydiff", "knorm", "streaming"
 OFTEN = ("snapkv", "tova", "streaming", "random")  # at every share
 SHARES = ("0.25", "0.5", "0.125")
 QUANTISERS = ("fp8", "int8", "int4", "kivi:4", "kivi:2", "kvquant:4", "kvquant:2")
-BITS = (1.9, 2.2, DEFAULT_BASE_BITS, 3.2)
+BITS = (1.68, 1.9, 2.2, DEFAULT_BASE_BITS, 2.7)
 MIXED = ("base*snapkv:0.25", "snapkv:0.25*int8", "base*int4", "lookup", "lookup+snapkv:0.25")
 
 
@@ -58,12 +58,7 @@ class Setting:
 
 
 def settings() -> Iterator[Setting]:
-    """Yield what is drafted on; bases one after the other, since each recodes the store.
-
-    The default comes last: what follows uses it.
-    """
-    for pair in itertools.product(BASE_STEPS, repeat=2):
-        yield Setting("base", "base", pair)
+    """Yield what is drafted on; each of the bases recodes the store, and others use the default."""
     for bits in sorted(BITS, key=lambda bits: bits == DEFAULT_BASE_BITS):
         yield Setting("base", "base", bits)
     for share, scorer in itertools.product(SHARES, DROPPERS):
@@ -73,6 +68,8 @@ def settings() -> Iterator[Setting]:
         yield Setting(name, "bits")
     for name in MIXED:
         yield Setting(name, "mixed")
+    for pair in itertools.product(BASE_STEPS, repeat=2):
+        yield Setting("base", "base", pair)
 
 
 class Measurement:
