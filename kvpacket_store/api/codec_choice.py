@@ -132,7 +132,7 @@ def choose_base_step(
     pairs: Any
     if asked is None:
         asked = DEFAULT_BASE_STEP if costs is None else DEFAULT_BASE_BITS
-    if isinstance(asked, int | float):
+    if isinstance(asked, int | float) and not isinstance(asked, bool):
         asked = _within(costs, asked)
     match asked:
         case str(step):

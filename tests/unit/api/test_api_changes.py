@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from kvpacket_store.api import Engine, Store
-from kvpacket_store.api import engine as api_engine
+from kvpacket_store.api import Engine, Store, prompts
 from kvpacket_store.errors import NotFoundError, StoreCorruptError, StoreFullError, UsageError
 from kvpacket_store.store.namespaces import find_namespace
 from kvpacket_store.store.schema import Table, document_key, embedding_key
@@ -28,7 +27,7 @@ def store(new_store):
 
 def after_selection(monkeypatch, action):
     """Run ``action`` once, between the first selection and the reading of its packets."""
-    select, waiting = api_engine.select, [action]
+    select, waiting = prompts.select, [action]
 
     def selecting(*arguments):
         selected = select(*arguments)
@@ -36,7 +35,7 @@ def after_selection(monkeypatch, action):
             waiting.pop()()
         return selected
 
-    monkeypatch.setattr(api_engine, "select", selecting)
+    monkeypatch.setattr(prompts, "select", selecting)
 
 
 def test_a_document_updated_after_it_was_selected_is_selected_again(store, monkeypatch):

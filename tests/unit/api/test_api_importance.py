@@ -86,10 +86,8 @@ def test_the_important_slots_are_kept(store, monkeypatch):
     )
     engine = Engine(store)
     assembled = []
-    judge = engine._assembler.importance
-    monkeypatch.setattr(
-        engine._assembler, "importance", lambda a: assembled.append((a, judge(a))) or judge(a)
-    )
+    maker, judge = engine.decoder._maker, engine.decoder._maker._importance
+    monkeypatch.setattr(maker, "_importance", lambda a: assembled.append((a, judge(a))) or judge(a))
     ask(engine, decode="verified", compressor=NAME)
     prompt, scores = assembled[0]
     first = prompt.plan.packet_starts[0] + store.adapter.header_tokens
