@@ -105,7 +105,8 @@ def test_a_recode_goes_over_to_another_step_once(new_linear, pack):
 
 @pytest.mark.parametrize(
     "wrong", ["sigma/3", "", True, [], ("sigma/4",), [("sigma/4", "sigma/4")] * 99,
-              [None, "sigma/4"], ("sigma/4", "sigma"), {"k": "sigma/4"}, [("sigma/4", 2)] * 2, ["sigma/4"] * 3]
+              [None, "sigma/4"], ("sigma/4", "sigma"), {"k": "sigma/4"}, [("sigma/4", 2)] * 2,
+              ["sigma/4"] * 3]
 )  # fmt: skip
 def test_a_step_that_is_none_is_refused(wrong):
     with pytest.raises(UsageError, match="base_step is one of sigma/8, sigma/4, sigma/2"):
