@@ -1,7 +1,10 @@
 """Importance maps come back from files, and nothing else is taken for one."""
 
+from importlib import resources
+
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from kvpacket_store.compress import ImportanceMap, load_map, save_map, shipped_map
@@ -50,3 +53,13 @@ def test_a_missing_file_is_refused(tmp_path):
 
 def test_no_map_ships_for_a_model_that_nobody_knows():
     assert shipped_map(DIGEST) is None
+
+
+def test_each_shipped_map_is_that_of_the_model_that_its_name_says():
+    files = [*(resources.files("kvpacket_store.compress") / "maps").iterdir()]
+    assert files
+    for file in files:
+        with resources.as_file(file) as path, safe_open(path, framework="pt") as tensors:
+            weights = tensors.metadata()["model_weights"]
+        assert file.name == f"{weights[:16]}.safetensors"
+        assert shipped_map(weights).weights.shape[2] > 2
