@@ -237,7 +237,7 @@ class _Run:
 
 def _flat(run: dict[str, Any]) -> dict[str, Any]:
     """Name every part of a run's description by itself, as JSON gives it back."""
-    flat = {"sources": run["sources"], "dtype": run["dtype"], "start": run["start"]}
+    flat = {"sources": run["sources"], "dtype": run["dtype"], "start": run.get("start")}
     flat |= run["options"]
     flat |= {f"model {name}": digest for name, digest in run["model"].items()}
     return flat

@@ -58,7 +58,9 @@ def test_a_smaller_model_drafts_where_one_is_named(folder, monkeypatch):
         lambda name: named.append(name) or load_model(name),
     )
     plain = json.loads(ask(folder, "--decode", "full", "--json").stdout)
-    drafted = json.loads(ask(folder, "--draft-model", "tiny", "--json").stdout)
+    drafted = json.loads(
+        ask(folder, "--decode", "verified", "--draft-model", "tiny", "--json").stdout
+    )
     assert named == ["tiny"]
     assert drafted["token_ids"] == plain["token_ids"]
     assert drafted["decode"]["mode"] == "verified"

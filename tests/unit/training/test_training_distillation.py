@@ -110,6 +110,19 @@ def test_only_soft_tokens_get_gradients_and_recomputing_gives_the_same(any_model
     assert not any(module.training for module in any_model.hf.modules())
 
 
+@pytest.mark.parametrize(("limit", "runs"), [(1 << 40, 1), (0, 2)])
+def test_layers_run_again_only_where_memory_asks_for_it(model, limit, runs):
+    given, seen = answers(model), []
+    student = SoftTokenStudent(model, untrained(model), max_kept_bytes=limit)
+    handle = model.attentions[0].register_forward_hook(lambda *_: seen.append(1))
+    try:
+        with frozen(model):
+            student.loss(SAMPLE, given, Weights(1.0, 0.0)).backward()
+    finally:
+        handle.remove()
+    assert len(seen) == runs
+
+
 def test_logits_are_made_of_answer_rows_alone(model):
     """A table of all rows would be as large as everything else together."""
     seen = []

@@ -36,7 +36,7 @@ def test_number_order_and_length_of_packets_vary(make_sampler):
     assert len({kind for sample in samples for kind in sample.kinds}) >= 6
 
 
-@pytest.mark.parametrize("sample_tokens", [700, 900, 1500])
+@pytest.mark.parametrize("sample_tokens", [520, 560, 700, 1500])
 def test_no_sample_is_longer_than_asked(make_sampler, tiny_options, sample_tokens):
     options = tiny_options(sample_tokens=sample_tokens)
     sampler = make_sampler(sample_tokens=sample_tokens)
