@@ -1,5 +1,7 @@
 """How much slots are needed: the attention that they get while their text is repeated."""
 
+import copy
+
 import pytest
 import torch
 
@@ -18,14 +20,11 @@ def filled(model, token_ids):
 
 def attention_in_one_forward(model, num_slots, rows):
     """Hugging Face's own attention of ``rows`` over the slots before them, ``[L, Hq, Q, T]``."""
-    own = model.hf.config._attn_implementation
-    model.hf.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            ids = torch.tensor([[*TOKENS, *rows]])
-            found = model.hf(input_ids=ids, output_attentions=True, use_cache=False).attentions
-    finally:
-        model.hf.set_attn_implementation(own)
+    other = copy.deepcopy(model.hf)  # what it is asked for leaves hooks on its modules
+    other.set_attn_implementation("eager")
+    with torch.inference_mode():
+        ids = torch.tensor([[*TOKENS, *rows]])
+        found = other(input_ids=ids, output_attentions=True, use_cache=False).attentions
     return torch.stack([layer[0, :, num_slots:, :num_slots] for layer in found])
 
 
