@@ -201,10 +201,10 @@ class Trainer:
         state, minutes = self.state, self._options.minutes
         limit = math.inf if minutes is None else 60 * minutes - state.seconds
         if not state.step:
-            return None if minutes is None else limit
+            return None if minutes is None else max(0.0, limit)
         start = state.history[0]["seconds"] if state.history else 0.0
         a_step = (state.seconds - start) / state.step
-        return min(a_step * (self._options.steps - state.step), limit)
+        return max(0.0, min(a_step * (self._options.steps - state.step), limit))
 
 
 def _optimizer(parameter: torch.nn.Parameter, state: Checkpoint) -> torch.optim.AdamW:
