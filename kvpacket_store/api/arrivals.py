@@ -78,9 +78,9 @@ class Arrivals:
             return self._waiting.popleft() if self._waiting else None
 
     def put_back(self, request: Request) -> None:
-        """Let a request be next again; one that was cancelled meanwhile ends."""
+        """Let a request be next again; one that was cancelled meanwhile, or shut out, ends."""
         with self._changed:
-            if not request.cancel.is_set():
+            if not (self._is_closed or request.cancel.is_set()):
                 self._waiting.appendleft(request)
                 return
         self._leave(request)

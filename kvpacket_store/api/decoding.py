@@ -96,7 +96,7 @@ class Decoder:
 
     def drafts_on_packets(self, options: GenerationOptions) -> bool:
         """Whether packets are assembled to draft for a joint prefill."""
-        if options.decode != "verified" or options.consistency != "recompute":
+        if options.decode == "full" or options.consistency != "recompute":
             return False
         return any(part not in (LOOKUP, MODEL) for part in self._parts(options))
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DraftGround", "DraftMaker"]
 
+_MOST_PARTS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class DraftGround:
@@ -99,7 +101,13 @@ class DraftMaker:
 
     def check(self, name: str) -> None:
         """Raise UsageError where nothing drafts by that name."""
-        for part in name.split("+"):
+        parts = name.split("+")
+        if len(parts) > _MOST_PARTS or len(set(parts)) < len(parts):
+            raise UsageError(
+                f"compressor {name!r:.80} asks {len(parts)} drafts in turn, each with its own "
+                f"memory; name {_MOST_PARTS} different ones at most"
+            )
+        for part in parts:
             if part == MODEL and not self.has_model:
                 raise UsageError(
                     f"compressor {name!r} drafts with a smaller model, and there is none; name one "

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from kvpacket_store import __version__
 from kvpacket_store.api.importance import packet_prompt
 from kvpacket_store.api.loader import PacketLoader
@@ -140,5 +142,5 @@ def _keep(store: Store, fitted: ImportanceMap, report: MapReport) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         save_map(fitted, path, store.meta.fingerprint["weights"], about)
-    except OSError as error:
-        raise as_store_error(error, store.path) from error
+    except (OSError, SafetensorError) as error:  # which wraps what the disk says
+        raise as_store_error(OSError(f"importance map {path}: {error}"), store.path) from error

@@ -77,8 +77,12 @@ def why_unverified(store: Store) -> str | None:
     if not report.get("sane"):
         return "its quality report was forced: full recompute itself did badly"
     closed = (report.get("gap_closed") or {}).get("kl")
-    if store.meta.adapter_digest != "none" and (closed is None or closed["share"] <= 0):
-        return "by its quality report packets are no better than naive reuse"
+    if store.meta.adapter_digest == "none":
+        return None
+    if closed is None:
+        return "its quality report says nothing of packets"
+    if closed["interval"] is None or closed["interval"][0] <= 0:
+        return "by its quality report packets are not surely nearer than naive reuse is"
     return None
 
 

@@ -18,7 +18,7 @@ from kvpacket_store.api.codec_packs import keep_within_cap
 from kvpacket_store.api.importance import stored_importance
 from kvpacket_store.api.records import decode_packet, encode_packet
 from kvpacket_store.api.step_costs import find_costs
-from kvpacket_store.codec import info
+from kvpacket_store.codec import DEFAULT_BASE_STEP, info
 from kvpacket_store.errors import CodecError, LevelUnavailableError, NotFoundError
 from kvpacket_store.packet import kv_digest
 from kvpacket_store.store import Damage, PacketRecord, StoredPacket
@@ -100,7 +100,7 @@ def recode(
     """
     num_layers = choose_layers(codec, layers)
     if base_step is None and num_layers == store.meta.layers:
-        base_step = store.meta.base_step
+        base_step = store.meta.base_step or (DEFAULT_BASE_STEP if num_layers == 2 else None)
     chosen = choose_pack(codec, pack, store.pack_need, _kept(store))
     digest = None if chosen is None else chosen.digest
     costs = find_costs(store.codec_packs.folder, digest)

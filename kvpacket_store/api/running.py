@@ -162,6 +162,15 @@ class Running:
             return True
         if begun is None:
             return False
+        try:
+            self._join(request, begun)
+        except Exception as error:
+            if begun.swap is not None:
+                begun.swap.abandon()
+            self._arrivals.end(request, error)
+        return True
+
+    def _join(self, request: Request, begun: Begun) -> None:
         if not self._decoded:
             self._together = self._new_together()  # layers may be wrapped by now, or no more
         number = next(self._numbers)
@@ -169,7 +178,6 @@ class Running:
         self._decoded[number] = _Decoded(request, begun, pieces)
         self._together.join(number, begun.decoding)
         self.largest = max(self.largest, len(self._decoded))
-        return True
 
     def _take(self, number: int, event: Final | Provisional | Finished | Failed) -> None:
         """Take in what a request gave."""

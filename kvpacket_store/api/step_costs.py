@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvpacket_store import __version__
+from kvpacket_store.api.arguments import is_count
 from kvpacket_store.codec import BASE_STEPS, decode_base, encode_layers, info
 from kvpacket_store.codec.step_costs import COSTS_SUFFIX, StepCosts, installed_costs
 from kvpacket_store.durable import sync
@@ -83,6 +84,8 @@ def measure_step_costs(
         raise UsageError(
             f"store {store.path} is of level {store.meta.codec}; steps are level linear's"
         )
+    if not is_count(prompts):
+        raise UsageError(f"prompts is {prompts!r:.40}; pass how many, 1 or more")
     if store.packets.is_read_only:
         raise ReadOnlyError(f"store {store.path} is open for reading alone; costs are kept in it")
     probes = [_Probe(store, bodies) for bodies in _prompts_of(store, prompts)]

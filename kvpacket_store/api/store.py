@@ -77,7 +77,7 @@ class Store(Equipped):
         codec_pack : CodecPack or path, optional
             What ``linear`` knows of the model; default: the one shipped for it.
         base_step : str, pair of str, or sequence of such pairs, optional
-            ``"sigma/8"``, ``"sigma/4"`` (default), ``"sigma/2"``; K and V apart, or by layer.
+            Bits a scalar (2.4 by default where costs ship, else ``"sigma/4"``), or steps.
         kv_dtype : str, optional
             Default: the model's own. Another one rounds K and V once, at prefill.
         max_bytes : int, optional

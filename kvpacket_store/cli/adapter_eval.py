@@ -102,13 +102,14 @@ def eval(  # the command's name
             force,
         )
         report = _measured(loaded, soft, datasets, skipped, plan, out_file)
+        is_kept = keep(report, out_file, as_json)  # first: what is measured is not lost
         if opened is not None:
             _record(opened, report)
     for one in skipped:
         err.print(plain(f"{one.name} is left out: {one.reason}"))
     if html is not None:
         write_text(html, quality_page(report))
-    if not keep(report, out_file, as_json):
+    if not is_kept:
         tell_quality(report)
 
 

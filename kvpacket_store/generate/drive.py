@@ -99,10 +99,20 @@ class Together:
         """Go on with each request until it asks for a forward, or waits; return what they gave."""
         events: list[Event] = []
         for index in list(self._asked):
-            waiting = self._asked[index]
-            if not isinstance(waiting, Wait) or waiting.is_over():
-                self._advance(index, events)
+            try:
+                if self._may_go_on(index):
+                    self._advance(index, events)
+            except Exception as error:  # of this request, and no other's
+                events.append((index, Failed(error)))
+                self.leave(index)
         return events
+
+    def _may_go_on(self, index: int) -> bool:
+        """Whether a request has what it asked for."""
+        asked = self._asked[index]
+        if isinstance(asked, Wait):
+            return asked.is_over()
+        return asked is None or index in self._answers
 
     def forward(self) -> None:
         """Run what was asked for; where all wait for K and V, wait a moment."""
@@ -118,15 +128,10 @@ class Together:
     def _advance(self, index: int, events: list[Event]) -> None:
         """Go on with one request until it asks for something; write down what."""
         decoding = self._decodings[index]
-        try:
-            asked = _next(decoding, self._answers.pop(index, None))
-            while asked is not None and not isinstance(asked, RowWork | Wait):
-                events.append((index, asked))
-                asked = _next(decoding, None)
-        except Exception as error:
-            events.append((index, Failed(error)))
-            self.leave(index)
-            return
+        asked = _next(decoding, self._answers.pop(index, None))
+        while asked is not None and not isinstance(asked, RowWork | Wait):
+            events.append((index, asked))
+            asked = _next(decoding, None)
         if asked is None:
             events.append((index, Finished()))
             self.leave(index)

@@ -78,9 +78,10 @@ def test_an_unverified_pair_with_an_adapter_warns_once(new_store, caplog):
     ("changed", "why"),
     [
         ({"sane": False}, "forced"),
-        ({"gap_closed": {"packet": {"kl": {"share": -0.1, "interval": None}}}}, "no better"),
-        ({"gap_closed": {"packet": {"kl": None}}}, "no better"),
-        ({"gap_closed": {}}, "no better"),
+        ({"gap_closed": {"packet": {"kl": {"share": 0.4, "interval": None}}}}, "not surely"),
+        ({"gap_closed": {"packet": {"kl": {"share": 0.4, "interval": (-0.1, 0.9)}}}}, "not surely"),
+        ({"gap_closed": {"packet": {"kl": None}}}, "nothing of packets"),
+        ({"gap_closed": {}}, "nothing of packets"),
     ],
 )
 def test_a_report_that_says_nothing_good_verifies_nothing(new_store, changed, why):

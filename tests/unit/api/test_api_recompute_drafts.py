@@ -19,6 +19,8 @@ NAMES = [
     "base",
     "base*snapkv:0.5",
     "lookup+base*int8",
+    "importance:0.25",
+    "base*importance:0.5",
 ]
 
 
@@ -41,6 +43,10 @@ def test_whatever_the_packets_become_the_answer_is_the_joint_prefills(engine, sa
             assert found.decode.mode == "verified"
             assert found.decode.pinned
             assert found.usage.cached_tokens == 0
+        chosen = ask(engine, decode="auto", consistency="recompute", compressor=name, **sampled)
+        assert chosen.token_ids == plain.token_ids, name
+        if name == "base":
+            assert chosen.decode.draft_bits_per_scalar < 16
 
 
 def test_the_answer_says_how_small_they_are(engine):
@@ -52,7 +58,8 @@ def test_the_answer_says_how_small_they_are(engine):
         assert (kept[name], bits[name]) == (1.0, 16.0)
     for name in ("int8", "base", "lookup+base*int8"):
         assert kept[name] == 1.0
-    for name in ("snapkv:0.25", "snapkv:0.5*int4", "lookup+snapkv:0.25", "base*snapkv:0.5"):
+    dropping = ("snapkv:0.25", "snapkv:0.5*int4", "lookup+snapkv:0.25", "base*snapkv:0.5")
+    for name in (*dropping, "importance:0.25", "base*importance:0.5"):
         assert kept[name] < 0.6
     assert 8 < bits["int8"] <= 10  # with scales
     assert bits["snapkv:0.5*int4"] < 4

@@ -9,7 +9,7 @@ from kvpacket_store.api import Engine
 from kvpacket_store.api.request import new_request
 from kvpacket_store.api.running import Running
 from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.errors import CancelledError, NotFoundError
+from kvpacket_store.errors import CancelledError, NotFoundError, UsageError
 
 ASKED = {"documents": ["elbe"], "ignore_eos": True}
 MANY = [
@@ -241,3 +241,63 @@ def test_an_audit_that_fails_harms_nobody(new_store, caplog):
     run_out(running)
     assert [len(one.answer.token_ids) for one in heard] == [2, 6]
     assert "an audit failed" in caplog.text
+
+
+def swapping(new_store, pack_of):
+    store = new_store(
+        codec="linear", layers=None, kv_dtype="bf16", codec_pack=pack_of(), segment_tokens=64
+    )
+    store.ingest(DOCS)
+    return Engine(store, memory_bytes=0)
+
+
+def test_memory_that_is_short_for_one_swap_ends_that_request_alone(new_store, pack_of, monkeypatch):
+    engine = swapping(new_store, pack_of)
+    plain = engine.generate(QUESTION, **MANY[0])
+    running = Running(engine)
+    drafted = {"decode": "verified", "compressor": "base"}
+    swapped, other = Heard(running, **MANY[2], **drafted), Heard(running, **MANY[0])
+    running.step()
+    [swap] = [d.begun.swap for d in running._decoded.values() if d.begun.swap]
+
+    def short():
+        raise MemoryError("no room for the exact K and V")
+
+    monkeypatch.setattr(swap, "may_begin", short)
+    monkeypatch.setattr(swap, "fetch", short)
+    for _ in range(200):
+        running.step()
+    assert isinstance(swapped.error, MemoryError)
+    assert other.answer.token_ids == plain.token_ids
+    assert running.num_unfinished == 0
+
+
+def test_what_fails_while_a_request_joins_is_told_to_it(engine, monkeypatch):
+    running = Running(engine)
+
+    def broken():
+        raise RuntimeError("no kernels")
+
+    monkeypatch.setattr(running, "_new_together", broken)
+    heard = Heard(running, **MANY[1])
+    running.step()
+    assert "no kernels" in str(heard.error)
+    assert running.num_unfinished == 0
+
+
+def test_one_that_is_being_tried_when_nothing_new_may_begin_ends(engine, monkeypatch):
+    running = Running(engine)
+
+    def closing(request, others):
+        running.close()
+
+    monkeypatch.setattr(running._admission, "begin", closing)  # it has no room, and is put back
+    heard = Heard(running, **MANY[1])
+    running.step()
+    assert isinstance(heard.error, CancelledError)
+
+
+@pytest.mark.parametrize("name", ["exact+exact", "base+lookup+base", "exact+int8+int4+fp8"])
+def test_a_chain_of_drafts_has_an_end(engine, name):
+    with pytest.raises(UsageError, match="3 different ones"):
+        engine.generate(QUESTION, **{**MANY[1], "compressor": name})
