@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.begun import Begun
+from kvpacket_store.api.prompts import Needs
 from kvpacket_store.api.request import Request
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.api.turns import Turns
@@ -42,7 +43,7 @@ class Admission:
         self._engine = engine
         self._memory_bytes = memory_bytes
         self._turns = Turns()
-        self._measured: tuple[Request, int] | None = None  # who asked last, and what it needs
+        self._measured: tuple[Request, Needs] | None = None  # who asked last, and what it needs
         limited = memory_bytes is not None
         self._policy = SwapPolicy(
             keep=not limited,
@@ -76,16 +77,16 @@ class Admission:
         """
         if self._memory_bytes is None or not running:
             return True
-        needed = self._needed(request)
-        swapped = any(begun.swap for begun in running)
-        largest = max([needed, *(begun.exact_bytes for begun in running)]) if swapped else needed
-        return sum(begun.resident_bytes for begun in running) + largest <= self._memory_bytes
+        needs = self._needs(request)
+        own = needs.draft_bytes + (0 if needs.is_swapped else needs.exact_bytes)
+        swapped = [begun.exact_bytes for begun in running if begun.swap]
+        if needs.is_swapped:
+            swapped.append(needs.exact_bytes)
+        held = sum(begun.resident_bytes for begun in running)
+        return held + own + max(swapped, default=0) <= self._memory_bytes
 
-    def _needed(self, request: Request) -> int:
-        """Return what a request's exact K and V take; looked up once, not at every step."""
+    def _needs(self, request: Request) -> Needs:
+        """Return what a request takes; looked up once, not at every step."""
         if self._measured is None or self._measured[0] is not request:
-            self._measured = (
-                request,
-                self._engine.prompt_bytes(request.query, request.options),
-            )
+            self._measured = (request, self._engine.needs(request.query, request.options))
         return self._measured[1]

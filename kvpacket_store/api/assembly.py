@@ -119,12 +119,12 @@ class Assembler:
         """Return how much each slot of a prompt is needed, float32 ``[L, H, T]``."""
         return prompt_importance(self._store, self._loader, assembled)
 
-    def slots_of(
+    def plan_of(
         self, selected: Sequence[SelectedDocument], question: str, max_new_tokens: int
-    ) -> int:
-        """Return the slots of a prompt and its answer; nothing is loaded."""
+    ) -> AssemblyPlan:
+        """Return where a prompt and its answer would lie; nothing is loaded."""
         question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
-        return self._plan(selected, question_ids, max_new_tokens).num_slots
+        return self._plan(selected, question_ids, max_new_tokens)
 
     def joint(
         self,

@@ -16,9 +16,18 @@ from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.costs import costs_of
 from kvpacket_store.api.draft_maker import DraftGround, DraftMaker
 from kvpacket_store.api.draft_model import DraftModel
-from kvpacket_store.api.drafting import BASE, LOOKUP, MODEL, QUERY_ROWS, WHOLE, split_name
+from kvpacket_store.api.drafting import (
+    BASE,
+    LOOKUP,
+    MODEL,
+    QUERY_ROWS,
+    WHOLE,
+    draft_slots,
+    split_name,
+)
 from kvpacket_store.api.exactness import exactness_of
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
+from kvpacket_store.assemble import AssemblyPlan
 from kvpacket_store.generate import (
     Answering,
     BlockTarget,
@@ -105,6 +114,14 @@ class Decoder:
         if options.consistency != "packet" and not self.drafts_on_packets(options):
             return False
         return any(split_name(part)[0] for part in self._parts(options))
+
+    def draft_slots(self, options: GenerationOptions, plan: AssemblyPlan) -> int:
+        """Return about how many slots a request's drafts take, at most."""
+        if options.decode == "full":
+            return 0
+        name = self.compressor_of(options) or _DROPPED  # which is what `auto` takes at most
+        room = room_for(self._store.model, options)
+        return sum(draft_slots(part, plan, room) for part in name.split("+"))
 
     def _parts(self, options: GenerationOptions) -> list[str]:
         name = self.compressor_of(options)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
+from kvpacket_store.assemble import AssemblyPlan
 from kvpacket_store.compress import (
     DenseView,
     DraftView,
@@ -24,6 +26,7 @@ __all__ = [
     "WHOLE",
     "DraftPrompt",
     "draft_cache",
+    "draft_slots",
     "split_name",
 ]
 
@@ -74,6 +77,23 @@ def split_name(name: str) -> tuple[bool, str]:
     if name.startswith(BASE + "*"):
         return True, name[len(BASE) + 1 :]
     return False, name
+
+
+def draft_slots(part: str, plan: AssemblyPlan, new_tokens: int) -> int:
+    """Return about how many slots a draft of that name takes, at most; quantisers take fewer bits.
+
+    A draft model counts as the prompt whole, as if it were no smaller.
+    """
+    if part == LOOKUP:
+        return 0
+    share = 1.0
+    for step in split_name(part)[1].split("*"):
+        _, colon, number = step.partition(":")
+        if colon and 0 < float(number) < 1:  # of slots; bits and strengths are more, or of no size
+            share *= float(number)
+    always = plan.preamble_tokens + plan.prompt_positions - plan.question_start
+    kept = min(math.ceil(share * plan.prompt_positions) + always, plan.prompt_positions)
+    return kept + new_tokens
 
 
 def draft_cache(

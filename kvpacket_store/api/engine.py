@@ -16,7 +16,7 @@ from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder
 from kvpacket_store.api.draft_model import DraftModel
 from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
-from kvpacket_store.api.prompts import Prompts
+from kvpacket_store.api.prompts import Needs, Prompts
 from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.api.request import new_request
 from kvpacket_store.api.selection import Query, select
@@ -225,9 +225,9 @@ class Engine:
         assembled = self._prompts.prepare(query, options, timings)
         return self.decoder.begin(query.namespace, assembled, options, timings, cancel, policy)
 
-    def prompt_bytes(self, query: Query, options: GenerationOptions) -> int:
-        """Return what the exact K and V of a request take in memory."""
-        return self._prompts.exact_bytes(query, options)
+    def needs(self, query: Query, options: GenerationOptions) -> Needs:
+        """Return what a request takes in memory."""
+        return self._prompts.needs(query, options)
 
     def assemble(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvpacket_store.api.answer import Timings
 from kvpacket_store.api.assembled import Assembled
@@ -18,10 +18,21 @@ if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
     from kvpacket_store.retrieve import Retriever
 
-__all__ = ["Prompts"]
+__all__ = ["Needs", "Prompts"]
 
 # Documents may be updated or deleted between their selection and the reading of their packets.
 _SELECTIONS = 8
+
+
+class Needs(NamedTuple):
+    """Bytes of a request's exact K and V with room for the answer, and of its drafts at most.
+
+    With ``is_swapped`` the exact ones are in memory for verifications alone.
+    """
+
+    exact_bytes: int
+    draft_bytes: int
+    is_swapped: bool
 
 
 class Prompts:
@@ -51,12 +62,18 @@ class Prompts:
         self._decoder = decoder
         self._retriever = retriever
 
-    def exact_bytes(self, query: Query, options: GenerationOptions) -> int:
-        """Return what the exact K and V of a request take in memory."""
+    def needs(self, query: Query, options: GenerationOptions) -> Needs:
+        """Return what a request takes in memory; nothing is loaded for that."""
         selected = select(self._store, query, self._retriever)
-        room = room_for(self._store.model, options)
-        slots = self._assembler.slots_of(selected, query.question, room)
-        return self._store.model.cache_bytes(slots)
+        model = self._store.model
+        plan = self._assembler.plan_of(selected, query.question, room_for(model, options))
+        return Needs(
+            model.cache_bytes(plan.num_slots),
+            model.cache_bytes(self._decoder.draft_slots(options, plan)),
+            options.consistency == "packet"
+            and self._store.meta.layers > 1
+            and self._decoder.from_base(options),
+        )
 
     def prepare(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
         """Select and assemble; again where a document changed between the two."""

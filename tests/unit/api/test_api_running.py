@@ -183,18 +183,28 @@ def test_one_that_a_stop_string_ended_costs_no_more_forwards(engine, monkeypatch
     assert shared == [2] * num_shared + [1] * (19 - num_shared)
 
 
-def test_what_runs_keeps_within_the_memory(engine):
-    asked = {"documents": IDS, "max_new_tokens": 12, "ignore_eos": True}
+@pytest.mark.parametrize(
+    ("drafts", "limit", "most_running"),
+    [
+        ({"decode": "full"}, 2.5, 2),
+        ({"decode": "verified", "compressor": "exact"}, 5.0, 2),
+        ({"decode": "verified", "compressor": "base"}, 3.2, 2),
+        ({"decode": "verified", "consistency": "recompute"}, 5.0, 2),
+    ],
+)
+def test_what_runs_keeps_within_the_memory(new_store, pack_of, drafts, limit, most_running):
+    engine = swapping(new_store, pack_of)
+    asked = {"documents": IDS, "max_new_tokens": 12, "ignore_eos": True, **drafts}
     request = new_request(QUESTION, **asked)
-    needed = engine.prompt_bytes(request.query, request.options)
-    running = Running(engine, int(2.5 * needed))
+    exact_bytes = engine.needs(request.query, request.options).exact_bytes
+    running = Running(engine, int(limit * exact_bytes))
     heard = [Heard(running, **asked) for _ in range(5)]
     most = 0
     while running.num_unfinished:
         running.step()
         most = max(most, running.held_bytes)
-    assert running.largest == 2
-    assert needed < most <= 2.5 * needed
+    assert running.largest == most_running
+    assert exact_bytes < most <= limit * exact_bytes
     assert running.held_bytes == 0
     assert len({tuple(one.answer.token_ids) for one in heard}) == 1
 
