@@ -46,8 +46,8 @@ def ask(
     compressor: Annotated[
         str | None,
         typer.Option(
-            help="What to draft on: base, lookup, snapkv:0.25, int8, snapkv:0.25*int8, or "
-            "lookup+snapkv:0.25; chosen without."
+            help="What to draft on: base, lookup, snapkv:0.25, importance:0.25, kvzap:0.25, int8, "
+            "snapkv:0.25*int8, or lookup+snapkv:0.25; chosen without."
         ),
     ] = None,
     draft_model: Annotated[

@@ -16,7 +16,8 @@ _MEMORY_HELP = (
 )
 _AUDIT_HELP = (
     "Share of answers, 0 to 1, that are compared with a prefill of the whole prompt once they are "
-    "given. Each costs that prefill, and its memory, and the others stand still meanwhile."
+    "given. Each costs that prefill, and its memory, and the others stand still meanwhile. "
+    "With --memory-bytes, answers drafted on a base are passed over."
 )
 _VERIFIED_HELP = (
     "Refuse a store whose model and adapter have no sound quality report "

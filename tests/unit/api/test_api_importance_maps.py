@@ -30,11 +30,11 @@ def test_a_fitted_map_is_kept_and_used(layered_store):
 
 
 def test_it_finds_what_matters_in_packets_that_it_was_fitted_to(new_store):
-    """A linear rule of V decides: the tiny model's own importance has none to be found."""
+    """A random model's importance is hardly linear in K and V; what there is of it is found."""
     store = new_store(segment_tokens=64)
     store.ingest([Document(str(i), f"Number {i}: {DOCS[0].text[i:]}", {}) for i in range(9)])
     report = fit_importance_map(store, tokens=2_000)
-    assert report.found_share > 0.25  # by chance
+    assert report.found_share > 0.35  # 0.25 by chance
 
 
 def test_stages_are_told(layered_store):
