@@ -3,62 +3,11 @@
 import threading
 
 import pytest
-from verified_requests import DOCS, IDS, QUESTION
+from running_requests import ASKED, MANY, Heard, engine_of, run_out
+from verified_requests import QUESTION
 
-from kvpacket_store.api import Engine
-from kvpacket_store.api.request import new_request
 from kvpacket_store.api.running import Running
-from kvpacket_store.api.swap_in import SwapPolicy
-from kvpacket_store.errors import CancelledError, NotFoundError, UsageError
-
-ASKED = {"documents": ["elbe"], "ignore_eos": True}
-MANY = [
-    {**ASKED, "max_new_tokens": 20},
-    {**ASKED, "max_new_tokens": 3, "temperature": 0.9, "seed": 4},
-    {"documents": IDS, "max_new_tokens": 12, "temperature": 1.3, "seed": 1, "ignore_eos": True},
-    {**ASKED, "max_new_tokens": 9, "exactness": "bit"},
-    {**ASKED, "max_new_tokens": 16, "decode": "verified", "compressor": "int8", "draft_tokens": 3},
-    {"documents": [], "max_new_tokens": 7, "ignore_eos": True},
-]
-
-
-class Heard:
-    """What one request was told."""
-
-    def __init__(self, running, question=QUESTION, **asked):
-        self.pieces, self.error = [], None
-        self.request = new_request(question, **asked)
-        running.add(self.request, self)
-
-    def __call__(self, given):
-        assert not self.is_over, "an end is told once"
-        if isinstance(given, Exception):
-            self.error = given
-        else:
-            self.pieces.append(given)
-
-    @property
-    def answer(self):
-        return self.pieces[-1].answer if self.pieces else None
-
-    @property
-    def is_over(self):
-        return self.error is not None or self.answer is not None
-
-    @property
-    def text(self):
-        return "".join(piece.text for piece in self.pieces if not piece.provisional)
-
-
-def run_out(running):
-    while running.num_unfinished:
-        running.step()
-
-
-def engine_of(new_store, kind="llama", **options):
-    store = new_store(kind, segment_tokens=64)
-    store.ingest(DOCS)
-    return Engine(store, **options)
+from kvpacket_store.errors import CancelledError, NotFoundError
 
 
 @pytest.fixture
@@ -183,48 +132,6 @@ def test_one_that_a_stop_string_ended_costs_no_more_forwards(engine, monkeypatch
     assert shared == [2] * num_shared + [1] * (19 - num_shared)
 
 
-@pytest.mark.parametrize(
-    ("drafts", "limit", "most_running"),
-    [
-        ({"decode": "full"}, 2.5, 2),
-        ({"decode": "verified", "compressor": "exact"}, 5.0, 2),
-        ({"decode": "verified", "compressor": "base"}, 3.2, 2),
-        ({"decode": "verified", "consistency": "recompute"}, 5.0, 2),
-    ],
-)
-def test_what_runs_keeps_within_the_memory(new_store, pack_of, drafts, limit, most_running):
-    engine = swapping(new_store, pack_of)
-    asked = {"documents": IDS, "max_new_tokens": 12, "ignore_eos": True, **drafts}
-    request = new_request(QUESTION, **asked)
-    exact_bytes = engine.needs(request.query, request.options).exact_bytes
-    running = Running(engine, int(limit * exact_bytes))
-    heard = [Heard(running, **asked) for _ in range(5)]
-    most = 0
-    while running.num_unfinished:
-        running.step()
-        most = max(most, running.held_bytes)
-    assert running.largest == most_running
-    assert exact_bytes < most <= limit * exact_bytes
-    assert running.held_bytes == 0
-    assert len({tuple(one.answer.token_ids) for one in heard}) == 1
-
-
-def test_one_that_leaves_the_queue_leaves_its_turn_to_those_that_run(layered_engine):
-    is_open = threading.Event()
-    layered_engine.decoder.policy = SwapPolicy(link=lambda _: is_open.wait(60))
-    running = Running(layered_engine, 1 << 30)
-    asked = {"documents": IDS, "max_new_tokens": 20, "ignore_eos": True, "decode": "verified"}
-    runs = Heard(running, **asked, compressor="base*noise:2")
-    running.step()
-    waits = Heard(running, **asked)
-    running.step()  # it cannot begin while the other's exact K and V come, and is next to
-    running.cancel(waits.request)
-    is_open.set()
-    for _ in range(2000):
-        running.step()
-    assert len(runs.answer.token_ids) == 20
-
-
 def test_answers_are_audited_once_they_are_given(new_store):
     engine = engine_of(new_store, audit=1.0)
     running = Running(engine)
@@ -251,63 +158,3 @@ def test_an_audit_that_fails_harms_nobody(new_store, caplog):
     run_out(running)
     assert [len(one.answer.token_ids) for one in heard] == [2, 6]
     assert "an audit failed" in caplog.text
-
-
-def swapping(new_store, pack_of):
-    store = new_store(
-        codec="linear", layers=None, kv_dtype="bf16", codec_pack=pack_of(), segment_tokens=64
-    )
-    store.ingest(DOCS)
-    return Engine(store, memory_bytes=0)
-
-
-def test_memory_that_is_short_for_one_swap_ends_that_request_alone(new_store, pack_of, monkeypatch):
-    engine = swapping(new_store, pack_of)
-    plain = engine.generate(QUESTION, **MANY[0])
-    running = Running(engine)
-    drafted = {"decode": "verified", "compressor": "base"}
-    swapped, other = Heard(running, **MANY[2], **drafted), Heard(running, **MANY[0])
-    running.step()
-    [swap] = [d.begun.swap for d in running._decoded.values() if d.begun.swap]
-
-    def short():
-        raise MemoryError("no room for the exact K and V")
-
-    monkeypatch.setattr(swap, "may_begin", short)
-    monkeypatch.setattr(swap, "fetch", short)
-    for _ in range(200):
-        running.step()
-    assert isinstance(swapped.error, MemoryError)
-    assert other.answer.token_ids == plain.token_ids
-    assert running.num_unfinished == 0
-
-
-def test_what_fails_while_a_request_joins_is_told_to_it(engine, monkeypatch):
-    running = Running(engine)
-
-    def broken():
-        raise RuntimeError("no kernels")
-
-    monkeypatch.setattr(running, "_new_together", broken)
-    heard = Heard(running, **MANY[1])
-    running.step()
-    assert "no kernels" in str(heard.error)
-    assert running.num_unfinished == 0
-
-
-def test_one_that_is_being_tried_when_nothing_new_may_begin_ends(engine, monkeypatch):
-    running = Running(engine)
-
-    def closing(request, others):
-        running.close()
-
-    monkeypatch.setattr(running._admission, "begin", closing)  # it has no room, and is put back
-    heard = Heard(running, **MANY[1])
-    running.step()
-    assert isinstance(heard.error, CancelledError)
-
-
-@pytest.mark.parametrize("name", ["exact+exact", "base+lookup+base", "exact+int8+int4+fp8"])
-def test_a_chain_of_drafts_has_an_end(engine, name):
-    with pytest.raises(UsageError, match="3 different ones"):
-        engine.generate(QUESTION, **{**MANY[1], "compressor": name})
