@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from kvpacket_store.adapters.adapter import Adapter
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import AdapterError
 
 __all__ = ["adapter_metadata", "load_adapter", "save_adapter"]
@@ -63,9 +62,6 @@ def save_adapter(
 ) -> None:
     """Write an adapter, synced, whole or not at all; ``metadata`` says where it came from."""
     path = Path(path)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
     tensors = {"header": adapter.header, "trailer": adapter.trailer}
-    save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})
-    sync(scratch)
-    scratch.replace(path)
-    sync(path.parent)
+    with written_whole(path) as scratch:
+        save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 from collections import OrderedDict
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvpacket_store.codec.packs import installed_packs
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import sync, written_whole
 from kvpacket_store.errors import (
     CapReachedError,
     CodecError,
@@ -106,13 +105,8 @@ class CodecPacks:
         if self.problem(pack.digest) is None:
             path.touch()  # it is the newest now
         else:
-            scratch = path.with_suffix(f".{os.getpid()}.tmp")
-            try:
+            with written_whole(path) as scratch:
                 scratch.write_bytes(pack.to_bytes())
-                sync(scratch)
-                scratch.replace(path)
-            finally:
-                scratch.unlink(missing_ok=True)
         for folder in (self.folder, self.folder.parent):
             sync(folder)
 

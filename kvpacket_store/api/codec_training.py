@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from kvpacket_store.api.codec_samples import (
     store_samples,
 )
 from kvpacket_store.codec import BASE_STEPS, encode, encode_layers
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import ReadOnlyError, UsageError
 from kvpacket_store.types import Report
 
@@ -229,14 +228,10 @@ def _sizes(sample: Sample, kind: str, pack: CodecPack) -> tuple[int, int]:
 
 def _copy(kept: Path, out: Path) -> None:
     """Write the pack where the caller wants it too, whole or not at all."""
-    scratch = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
-        scratch.write_bytes(kept.read_bytes())
-        sync(scratch)
-        scratch.replace(out)
+        with written_whole(out) as scratch:
+            scratch.write_bytes(kept.read_bytes())
     except OSError as error:
         raise UsageError(
             f"the codec pack is in {kept}; {out} cannot be written ({error.strerror}): copy it"
         ) from error
-    finally:
-        scratch.unlink(missing_ok=True)

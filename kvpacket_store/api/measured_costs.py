@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kvpacket_store.api.processor import processor_name
+from kvpacket_store.durable import written_whole
 from kvpacket_store.generate import Costs
 from kvpacket_store.models import cache_dir
 from kvpacket_store.types import Report
@@ -94,12 +95,8 @@ def write_costs(model: Model, measured: MeasuredCosts) -> Path:
     """
     path = costs_path(model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_whole(path) as scratch:
         scratch.write_text(json.dumps({"version": _VERSION, **measured.to_dict()}) + "\n")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
     _read.cache_clear()
     return path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from kvpacket_store import __version__
 from kvpacket_store.api.arguments import is_count
 from kvpacket_store.codec import BASE_STEPS, decode_base, encode_layers, info
 from kvpacket_store.codec.step_costs import COSTS_SUFFIX, StepCosts, installed_costs
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import ReadOnlyError, UsageError
 from kvpacket_store.store.failures import as_store_error
 
@@ -231,14 +230,9 @@ class _Probe:
 def _keep(store: Store, costs: StepCosts) -> None:
     folder = store.codec_packs.folder
     path = folder / f"{costs.pack}{COSTS_SUFFIX}"
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         folder.mkdir(exist_ok=True)
-        scratch.write_text(costs.to_json(), "utf-8")
-        sync(scratch)
-        scratch.replace(path)
-        sync(folder)
+        with written_whole(path) as scratch:
+            scratch.write_text(costs.to_json(), "utf-8")
     except OSError as error:
         raise as_store_error(error, store.path) from error
-    finally:
-        scratch.unlink(missing_ok=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import UsageError
 
 __all__ = ["cell", "html_table", "page", "write_text"]
@@ -89,11 +89,7 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
+        with written_whole(path) as scratch:
             scratch.write_text(text, encoding="utf-8")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from kvpacket_store.compress.importance_map import ImportanceMap
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import UsageError
 
 __all__ = ["load_map", "save_map", "shipped_map"]
@@ -50,15 +49,9 @@ def save_map(
     fitted: ImportanceMap, path: Path, model_weights: str, about: Mapping[str, str] | None = None
 ) -> None:
     """Write a map, synced, whole or not at all; ``about`` says what it was fitted to."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        tensors = {"weights": fitted.weights.float().contiguous().cpu()}
+    tensors = {"weights": fitted.weights.float().contiguous().cpu()}
+    with written_whole(path) as scratch:
         save_file(tensors, scratch, metadata={**(about or {}), "model_weights": model_weights})
-        sync(scratch)
-        scratch.replace(path)
-        sync(path.parent)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def shipped_map(model_weights: str) -> ImportanceMap | None:

@@ -6,13 +6,13 @@ A run with another learning rate, or a resumed one, pays for them once.
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from kvpacket_store.durable import written_whole
 from kvpacket_store.models import Model
 from kvpacket_store.training.samples import Sample
 from kvpacket_store.training.teacher import Answer, Teacher
@@ -72,14 +72,11 @@ def _write(path: Path, answers: list[Answer]) -> None:
         tensors[f"{i}.token_ids"] = torch.tensor(answer.token_ids)
         tensors[f"{i}.top_ids"] = answer.top_ids
         tensors[f"{i}.top_logp"] = answer.top_logp
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(tensors, scratch)
-        scratch.replace(path)
+        with written_whole(path) as scratch:
+            save_file(tensors, scratch)
     except SafetensorError as error:  # it wraps what the disk said
         raise OSError(f"{path} cannot be written: {error}") from error
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _read(path: Path, count: int) -> list[Answer] | None:

@@ -6,7 +6,6 @@ Samples and their order follow from seed and step, so no state of a random gener
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from kvpacket_store.durable import sync
+from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import StoreFullError, UsageError
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
@@ -65,7 +64,6 @@ def save_checkpoint(state: Checkpoint, path: Path) -> None:
     StoreFullError
         It cannot be written; the one before is as it was.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     told = {
         "step": state.step,
         "history": state.history,
@@ -75,17 +73,13 @@ def save_checkpoint(state: Checkpoint, path: Path) -> None:
     }
     tensors = {name: getattr(state, name).detach().cpu().contiguous() for name in _TENSORS}
     try:
-        save_file(tensors, scratch, metadata={"state": json.dumps(told)})
-        sync(scratch)
-        scratch.replace(path)
-        sync(path.parent)
+        with written_whole(path) as scratch:
+            save_file(tensors, scratch, metadata={"state": json.dumps(told)})
     except (OSError, SafetensorError) as error:
         raise StoreFullError(
             f"the checkpoint of step {state.step} cannot be written to {path} ({error}); the one "
             "before is whole: make room, then go on with --resume"
         ) from error
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
