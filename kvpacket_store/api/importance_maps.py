@@ -108,14 +108,15 @@ def fit_importance_map(
 
 
 def _packets(store: Store, tokens: int) -> Iterator[tuple[str, str]]:
-    """Yield namespaces and keys of packets with so many tokens together."""
-    left = tokens
+    """Yield namespaces and keys of packets with so many tokens together, each packet once."""
+    left, seen = tokens, set[str]()
     for namespace in store.packets.namespaces():
         for key in store.packets.iter_packet_keys(namespace):
             manifest = store.packets.get_manifest(namespace, key)
             if left <= 0:
                 return
-            if manifest.tokens and not manifest.is_evicted:
+            if manifest.tokens and not manifest.is_evicted and key not in seen:
+                seen.add(key)  # of two namespaces one would be fitted to, the other held out
                 left -= manifest.tokens
                 yield namespace, key
 

@@ -194,7 +194,7 @@ class _Probe:
                 near = self._forced(answer)
                 found[side, layer, step] = float((exact.exp() * (exact - near)).sum(-1).mean())
             self._place(self._bodies, side, layer)
-            # the finest step is what the others are measured from
+            # the finest step counts as no harm, and a coarser one never as less than a finer one
             found[side, layer] = np.maximum.accumulate(found[side, layer])
         return found
 

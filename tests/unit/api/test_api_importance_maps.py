@@ -66,3 +66,9 @@ def test_a_damaged_map_is_named(layered_store):
     Path(report.path).write_bytes(b"spoilt")
     with pytest.raises(UsageError, match="cannot be read"):
         ask(Engine(layered_store), compressor=NAME)
+
+
+def test_a_packet_of_two_namespaces_is_looked_at_once(layered_store):
+    layered_store.ingest(DOCS, namespace="other")
+    report = fit_importance_map(layered_store)
+    assert report.packets + report.held_out_packets == len(keys_of(layered_store))
