@@ -104,11 +104,11 @@ class CodecPacks:
         self.folder.mkdir(exist_ok=True)
         if self.problem(pack.digest) is None:
             path.touch()  # it is the newest now
+            sync(self.folder)  # whoever wrote it may have been cut off before that
         else:
             with written_whole(path) as scratch:
                 scratch.write_bytes(pack.to_bytes())
-        for folder in (self.folder, self.folder.parent):
-            sync(folder)
+        sync(self.folder.parent)
 
     def kept(self) -> Iterator[CodecPack]:
         """Yield the packs of the folder, the newest first; damaged files are passed over."""
