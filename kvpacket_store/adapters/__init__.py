@@ -2,5 +2,13 @@
 
 from kvpacket_store.adapters.adapter import NO_ADAPTER_DIGEST, Adapter
 from kvpacket_store.adapters.files import adapter_metadata, load_adapter, save_adapter
+from kvpacket_store.adapters.installed import shipped_adapter
 
-__all__ = ["NO_ADAPTER_DIGEST", "Adapter", "adapter_metadata", "load_adapter", "save_adapter"]
+__all__ = [
+    "NO_ADAPTER_DIGEST",
+    "Adapter",
+    "adapter_metadata",
+    "load_adapter",
+    "save_adapter",
+    "shipped_adapter",
+]

@@ -26,6 +26,9 @@ class Adapter:
         How people call it; not part of any identity.
     header, trailer : float32 ``[n, hidden]``
         n may be 0. Kept in fp32: bf16 spacing near 0.01 is 6e-5, which loses late training steps.
+    header_stays : bool
+        False: the header stands before a segment while that is prefilled, and is left behind. It
+        takes no slot of a prompt, and no attention in a request.
 
     Raises
     ------
@@ -44,6 +47,7 @@ class Adapter:
     name: str
     header: npt.NDArray[np.float32]
     trailer: npt.NDArray[np.float32]
+    header_stays: bool = True
 
     def __post_init__(self) -> None:
         for part, array in (("header", self.header), ("trailer", self.trailer)):
@@ -84,6 +88,11 @@ class Adapter:
         return int(self.header.shape[0])
 
     @property
+    def header_slots(self) -> int:
+        """Slots that the header takes before each segment of a prompt."""
+        return self.header_tokens if self.header_stays else 0
+
+    @property
     def trailer_tokens(self) -> int:
         """Soft tokens after a segment."""
         return int(self.trailer.shape[0])
@@ -100,11 +109,13 @@ class Adapter:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of shapes and values; ``"none"`` without soft tokens. Not of the name."""
+        """Hex SHA-256 of shapes, values and what stays; ``"none"`` without soft tokens."""
         if self.is_none:
             return NO_ADAPTER_DIGEST
         digest = hashlib.sha256(b"kvpacket-adapter-1")
         for array in (self.header, self.trailer):
             digest.update(np.array(array.shape, "<u8").tobytes())
             digest.update(np.ascontiguousarray(array, "<f4").tobytes())
+        if self.header_slots < self.header_tokens:
+            digest.update(b"header left behind")
         return digest.hexdigest()

@@ -1,4 +1,7 @@
-"""Adapters as safetensors files: tensors ``header`` and ``trailer``, metadata as JSON strings."""
+"""Adapters as safetensors files: tensors ``header`` and ``trailer``, metadata as strings.
+
+``header_stays`` is ``yes``, ``no``, or not there, which means yes.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from kvpacket_store.errors import AdapterError
 __all__ = ["adapter_metadata", "load_adapter", "save_adapter"]
 
 _MAX_FILE_BYTES = 1 << 30
+_STAYS = {"yes": True, "no": False}
 
 
 def load_adapter(path: str | Path) -> Adapter:
@@ -24,7 +28,7 @@ def load_adapter(path: str | Path) -> Adapter:
     Raises
     ------
     AdapterError
-        No such file, not safetensors, or not an adapter.
+        No such file, not safetensors, or not an adapter of this version.
     """
     path = Path(path)
     if not path.is_file():
@@ -35,11 +39,17 @@ def load_adapter(path: str | Path) -> Adapter:
         with safe_open(path, framework="numpy") as tensors:
             header = np.asarray(tensors.get_tensor("header"), np.float32)
             trailer = np.asarray(tensors.get_tensor("trailer"), np.float32)
+            stays = (tensors.metadata() or {}).get("header_stays", "yes")
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise AdapterError(
             f"adapter file {path} has no float tensors `header` and `trailer`: {error}"
         ) from error
-    return Adapter(path.stem, header, trailer)
+    if stays not in _STAYS:
+        raise AdapterError(
+            f"adapter file {path} says header_stays: {stays!r}, which this version does not know; "
+            "update kvpacket-store"
+        )
+    return Adapter(path.stem, header, trailer, _STAYS[stays])
 
 
 def adapter_metadata(path: str | Path) -> dict[str, str]:
@@ -63,5 +73,6 @@ def save_adapter(
     """Write an adapter, synced, whole or not at all; ``metadata`` says where it came from."""
     path = Path(path)
     tensors = {"header": adapter.header, "trailer": adapter.trailer}
+    about = {"digest": adapter.digest, "header_stays": "yes" if adapter.header_stays else "no"}
     with written_whole(path) as scratch:
-        save_file(tensors, scratch, metadata={**(metadata or {}), "digest": adapter.digest})
+        save_file(tensors, scratch, metadata={**(metadata or {}), **about})

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvpacket_store.adapters import Adapter, load_adapter, save_adapter
+from kvpacket_store.adapters import Adapter, load_adapter, save_adapter, shipped_adapter
 from kvpacket_store.errors import AdapterError, ModelMismatchError
+
+if TYPE_CHECKING:
+    from kvpacket_store.models import Model
 
 __all__ = ["choose_adapter", "keep_adapter", "kept_adapter"]
 
 _FILE = "adapter.safetensors"
 
 
-def choose_adapter(asked: str | Adapter | None, hidden_size: int) -> Adapter:
-    """Return the adapter that was asked for: a value, a safetensors file, ``"none"`` or None.
+def choose_adapter(asked: str | Adapter | None, model: Model) -> Adapter:
+    """Return the adapter that was asked for: a value, a safetensors file, or a name.
 
-    None means the one shipped for the model; no model has one yet, so it is no adapter.
+    None means the one that ships for the model, or else ``"none"``. ``"preamble"`` is the one that
+    needs no training (`preamble_adapter`).
     """
     if isinstance(asked, Adapter):
         return asked
-    if asked is None or asked == "none":
-        return Adapter.none(hidden_size)
+    none = Adapter.none(int(model.embedding.weight.shape[1]))
+    if asked is None:
+        return shipped_adapter(model.fingerprint.weights) or none
+    if asked == "none":
+        return none
+    if asked == "preamble":
+        from kvpacket_store.prefill import preamble_adapter
+
+        return preamble_adapter(model)
     if not Path(asked).is_file():
-        raise AdapterError(f"adapter {asked!r} is neither a safetensors file nor 'none'")
+        raise AdapterError(
+            f"adapter {asked!r} is no safetensors file; name one, or 'preamble' or 'none'"
+        )
     return load_adapter(asked)
 
 
@@ -48,4 +63,4 @@ def kept_adapter(folder: Path, name: str | None, digest: str, hidden_size: int) 
             f"{folder / _FILE} is not the adapter {name!r} that this store's packets were made "
             "with; put the original back, or ingest into a new store"
         )
-    return Adapter(name or found.name, found.header, found.trailer)
+    return replace(found, name=name or found.name)

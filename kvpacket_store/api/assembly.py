@@ -162,7 +162,7 @@ class Assembler:
     @property
     def _soft_tokens(self) -> int:
         adapter = self._store.adapter
-        return adapter.header_tokens + adapter.trailer_tokens
+        return adapter.header_slots + adapter.trailer_tokens
 
     def _ahead(
         self, namespace: str, selected: Sequence[SelectedDocument], from_base: bool
@@ -213,7 +213,7 @@ class Assembler:
             loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
             start = next(built.starts)
             self._place_packet(cache, loaded, start, timings)
-            built.note(loaded, document.id, start + self._store.adapter.header_tokens)
+            built.note(loaded, document.id, start + self._store.adapter.header_slots)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
             loaded.forget()
@@ -241,7 +241,7 @@ class Assembler:
         model, kv_dtype = self._store.model, self._store.kv_dtype
         header = self._loader.header()
         place(model, cache, header.k, header.v, kv_dtype=kv_dtype, start=start)
-        after = start + self._store.adapter.header_tokens
+        after = start + self._store.adapter.header_slots
         place(model, cache, loaded.body.k, loaded.body.v, kv_dtype=kv_dtype, start=after)
         timings.assemble += 1e3 * (time.perf_counter() - started)
 
@@ -250,7 +250,7 @@ class Assembler:
         adapter, placeholder = self._store.adapter, self._prompt.preamble_ids[-1]
         ids = [*self._prompt.preamble_ids]
         for body in loaded:
-            ids.extend([placeholder] * adapter.header_tokens)
+            ids.extend([placeholder] * adapter.header_slots)
             ids.extend(body.token_ids)
             ids.extend([placeholder] * adapter.trailer_tokens)
         return (*ids, *question_ids)

@@ -58,7 +58,7 @@ def create_packet_store(
         raise UsageError(
             f"segment_tokens is {segment_tokens}; take 16 to {model.max_positions // 2}"
         )
-    chosen = choose_adapter(adapter, int(model.embedding.weight.shape[1]))
+    chosen = choose_adapter(adapter, model)
     prefiller = Prefiller(model, chosen, _dtype(kv_dtype, model))
     need = PackNeed(model.fingerprint.weights, prefiller.kv_dtype, model.layout)
     pack = choose_pack(codec, codec_pack, need)

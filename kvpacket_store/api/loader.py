@@ -69,7 +69,7 @@ class PacketLoader:
             k=np.concatenate([header.k, loaded.body.k], axis=2),
             v=np.concatenate([header.v, loaded.body.v], axis=2),
             kv_dtype=self._store.kv_dtype,
-            header_tokens=adapter.header_tokens,
+            header_tokens=adapter.header_slots,
             trailer_tokens=adapter.trailer_tokens,
         )
 
@@ -161,7 +161,7 @@ class PacketLoader:
     def header(self) -> BodyKV:
         """Return the adapter's header, stored once per store."""
         prefiller = self._store.prefiller
-        if not self._store.adapter.header_tokens:
+        if not self._store.adapter.header_slots:
             return prefiller.header()
         key = packet_key(prefiller.identity("header", ()))
         return self._shared_body(key, (), prefiller.header)

@@ -69,7 +69,8 @@ class Store(Equipped):
         model : str or Model
             Preset, folder, hub name, or a loaded model.
         adapter : str, Adapter or None
-            A safetensors file, ``"none"``, or None for the one shipped for the model, if any.
+            A safetensors file, ``"preamble"`` (needs no training), ``"none"``, or None for the
+            one that ships for the model, if any.
         codec : str
             ``raw``, ``fast`` or ``linear``.
         layers : int, optional

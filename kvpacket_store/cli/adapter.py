@@ -46,9 +46,13 @@ def train(
         typer.Option(help="JSONL of {question, answers, documents}; again for more."),
     ] = None,
     adapter: Annotated[
-        Path | None, typer.Option(help="Go on from this one.", show_default="untrained tokens")
+        Path | None, typer.Option(help="Go on from this one.", show_default="a new one")
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Of the header, and of the trailer.")] = 8,
+    header: Annotated[
+        str,
+        typer.Option(help="preamble: begins as the preamble, left behind; soft: random, stays."),
+    ] = "preamble",
+    tokens: Annotated[int, typer.Option(help="Of a soft header, and of its trailer.")] = 8,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 100,
     batch: Annotated[int, typer.Option(help="Samples a step.")] = 8,
     samples: Annotated[int, typer.Option(help="Different samples.")] = 256,
@@ -80,6 +84,7 @@ def train(
     from kvpacket_store.training import TrainOptions, gather, train_adapter
 
     options = TrainOptions(
+        header=header,
         num_tokens=tokens,
         steps=steps,
         batch=batch,

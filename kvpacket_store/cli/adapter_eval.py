@@ -35,7 +35,8 @@ def eval(  # the command's name
         str | None, typer.Option(help="Preset, folder or hub name.", show_default="smollm2")
     ] = None,
     adapter: Annotated[
-        str | None, typer.Option(help="A safetensors file, or 'none'.", show_default="shipped")
+        str | None,
+        typer.Option(help="A safetensors file, 'preamble' or 'none'.", show_default="shipped"),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="JSONL: question, answers, documents.")] = None,
     data_folder: Annotated[
@@ -170,7 +171,7 @@ def _pair(
     from kvpacket_store.models import load_model
 
     loaded = load_model(model or "smollm2")
-    return None, loaded, choose_adapter(adapter, int(loaded.embedding.weight.shape[1]))
+    return None, loaded, choose_adapter(adapter, loaded)
 
 
 def _record(store: Store, report: dict[str, Any]) -> None:

@@ -17,7 +17,11 @@ def init(
     store: Annotated[str, typer.Argument(help="A folder that is not there yet.")],
     model: Annotated[str, typer.Option(help="Preset, model folder or hub name.")] = "smollm2",
     adapter: Annotated[
-        str | None, typer.Option(help="A safetensors file, or 'none'.", show_default="shipped")
+        str | None,
+        typer.Option(
+            help="A safetensors file, 'preamble' (needs no training) or 'none'.",
+            show_default="the one that ships for the model, or none",
+        ),
     ] = None,
     codec: Annotated[str, typer.Option(help="raw, fast, linear or spec.")] = "fast",
     layers: Annotated[

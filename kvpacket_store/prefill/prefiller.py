@@ -100,8 +100,10 @@ class Prefiller:
         return packet_key(self.identity("segment", token_ids))
 
     def header(self) -> BodyKV:
-        """Return K and V of the header alone (n = 0 without an adapter)."""
-        return self._bits(*self._header_tensors())
+        """Return K and V of the header as prompts hold it (n = 0 where none stays)."""
+        k, v = self._header_tensors()
+        slots = self.adapter.header_slots
+        return self._bits(k[:, :, :slots], v[:, :, :slots])
 
     def segment(self, token_ids: TokenIds) -> BodyKV:
         """Prefill ``[segment | trailer]`` on top of the header.

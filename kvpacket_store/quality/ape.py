@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kvpacket_store.adapters import Adapter
-from kvpacket_store.models import AttentionCall, Model, SlotCache, bits_to_tensor, slot_mask
-from kvpacket_store.prefill import BodyKV, Prefiller
+from kvpacket_store.models import AttentionCall, SlotCache, bits_to_tensor, slot_mask
+from kvpacket_store.prefill import BodyKV, Prefiller, preamble_adapter
 from kvpacket_store.quality.arm import ArmSettings, Ready
 from kvpacket_store.quality.flops import Flops
 from kvpacket_store.quality.packets import joint_spans
@@ -91,7 +90,7 @@ class ParallelPrompt:
         self._preamble = plain.preamble(prompt.preamble)
         prefiller = plain
         if settings.ape_prefix:
-            prefiller = Prefiller(plain.model, _as_header(plain.model, prompt), plain.kv_dtype)
+            prefiller = Prefiller(plain.model, preamble_adapter(plain.model), plain.kv_dtype)
         self._bodies = [prefiller.segment(segment) for segment in prompt.segments]
 
     def ready(self, flops: Flops) -> Ready:
@@ -122,9 +121,3 @@ class ParallelPrompt:
         )
         positions = torch.arange(position, position + k.shape[2], device=model.device)
         cache.write_rows(slot, model.rotate_keys(k, positions), v)
-
-
-def _as_header(model: Model, prompt: PromptTokens) -> Adapter:
-    """Return the preamble as what stands before every segment: its tokens' embeddings."""
-    header = model.embed(prompt.preamble).float().cpu().numpy()
-    return Adapter("preamble", header, header[:0].copy())

@@ -78,7 +78,7 @@ class PacketSet:
         adapter = self._prefiller.adapter
         sizes = [("preamble", len(self.prompt.preamble))]
         for segment in self.prompt.segments:
-            sizes.append(("header", adapter.header_tokens))
+            sizes.append(("header", adapter.header_slots))
             sizes.append(("body", len(segment)))
             sizes.append(("trailer", adapter.trailer_tokens))
         return spans_of(sizes)

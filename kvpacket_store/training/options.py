@@ -11,6 +11,7 @@ __all__ = ["TrainOptions"]
 
 # Everything else decides what the samples, the answers or the soft tokens are.
 _MAY_CHANGE = frozenset({"learning_rate", "steps", "minutes", "patience", "max_kept_bytes"})
+_HEADERS = ("preamble", "soft")
 _AT_LEAST_ONE = ("steps", "batch", "samples", "validation_samples", "validate_every", "patience")
 
 
@@ -20,8 +21,12 @@ class TrainOptions:
 
     Parameters
     ----------
+    header : str
+        What training starts from. ``"preamble"``: the header is the prompt's preamble, which is
+        left behind, and there is no trailer. ``"soft"``: random soft tokens before and after each
+        segment, which stay (KV Packet, arXiv:2604.13226).
     num_tokens : int
-        Soft tokens of the header, and as many of the trailer.
+        Soft tokens of a ``"soft"`` header, and as many of its trailer.
     steps, batch : int
         Optimiser steps, and samples a step.
     samples, validation_samples : int
@@ -63,6 +68,7 @@ class TrainOptions:
     kvpacket_store.errors.UsageError: steps is 0; 1 is the least
     """
 
+    header: str = "preamble"
     num_tokens: int = 8
     steps: int = 100
     batch: int = 8
@@ -87,6 +93,8 @@ class TrainOptions:
         for name in (*positive, "top_k"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; 1 is the least")
+        if self.header not in _HEADERS:
+            raise UsageError(f"header is {self.header!r}; take one of {', '.join(_HEADERS)}")
         if self.sample_tokens < 128:
             raise UsageError(f"sample_tokens is {self.sample_tokens}; 128 is the least")
         if min(self.kl_weight, self.ce_weight) < 0 or self.kl_weight + self.ce_weight <= 0:

@@ -8,7 +8,7 @@ the packets, which are most of the work, run once for all questions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -41,6 +41,7 @@ def pack(
     *,
     header_tokens: int,
     trailer_tokens: int,
+    header_stays: bool = True,
     device: torch.device | None = None,
 ) -> Packing:
     """Lay out a sample with the teacher's answers.
@@ -53,6 +54,8 @@ def pack(
         One a question; the last token of each is predicted and not read.
     header_tokens, trailer_tokens : int
         Soft tokens around each segment.
+    header_stays : bool
+        False: no question sees a header, and it takes no position of its own.
 
     Examples
     --------
@@ -65,34 +68,57 @@ def pack(
     """
     header = tuple(-1 - i for i in range(header_tokens))
     trailer = tuple(-1 - header_tokens - i for i in range(trailer_tokens))
-    chunks = [sample.preamble, *((*header, *segment, *trailer) for segment in sample.segments)]
-    asked = [
-        (*question, *answer[:-1])
-        for question, answer in zip(sample.questions, answers, strict=True)
-    ]
-    ids = [i for chunk in (*chunks, *asked) for i in chunk]
-    chunk_of = [number for number, chunk in enumerate((*chunks, *asked)) for _ in chunk]
-    context = sum(map(len, chunks))
-    positions = [*range(context), *(context + i for rows in asked for i in range(len(rows)))]
-    wanted: list[int] = []
-    end = context
-    for rows, answer in zip(asked, answers, strict=True):
-        end += len(rows)
-        wanted += range(end - len(answer), end)
+    laid = _Rows()
+    laid.add(sample.preamble, seen=True)
+    for segment in sample.segments:
+        laid.next_chunk()
+        first = laid.position if header_stays else laid.position - header_tokens
+        laid.add(header, seen=header_stays, first=first)
+        laid.add((*segment, *trailer), seen=True)
+    context, wanted = laid.position, list[int]()
+    for question, answer in zip(sample.questions, answers, strict=True):
+        laid.next_chunk(context)
+        laid.add((*question, *answer[:-1]), seen=False)
+        wanted += range(len(laid.ids) - len(answer), len(laid.ids))
+    visible = laid.visible(first_asking=len(sample.segments) + 1, device=device)
     return Packing(
-        torch.tensor(ids, device=device),
+        torch.tensor(laid.ids, device=device),
         PackedRows(
-            torch.tensor(positions, device=device),
-            _visible(torch.tensor(chunk_of, device=device), len(chunks)),
-            torch.tensor(wanted, device=device),
+            torch.tensor(laid.positions, device=device),
+            visible,
+            torch.tensor(wanted, dtype=torch.long, device=device),
         ),
     )
 
 
-def _visible(chunk_of: torch.Tensor, context_chunks: int) -> torch.Tensor:
-    """Return bool ``[n, n]``: a row sees its own chunk's past, a question's row all context."""
-    count = len(chunk_of)
-    past = torch.ones((count, count), dtype=torch.bool, device=chunk_of.device).tril()
-    is_context = chunk_of < context_chunks
-    own = chunk_of[:, None] == chunk_of[None]
-    return past & (own | (~is_context[:, None] & is_context[None]))
+@dataclass(slots=True)
+class _Rows:
+    """Rows so far: token, position, chunk, and whether questions see it."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    chunks: list[int] = field(default_factory=list)
+    seen: list[bool] = field(default_factory=list)
+    chunk: int = 0
+    position: int = 0
+
+    def next_chunk(self, position: int | None = None) -> None:
+        """Begin rows that see none of those before; at ``position``, else where these end."""
+        self.chunk += 1
+        self.position = self.position if position is None else position
+
+    def add(self, ids: Sequence[int], *, seen: bool, first: int | None = None) -> None:
+        """Add rows from position ``first``, else where the last ones end."""
+        first = self.position if first is None else first
+        self.position = first + len(ids)
+        self.ids += ids
+        self.positions += range(first, self.position)
+        self.chunks += [self.chunk] * len(ids)
+        self.seen += [seen] * len(ids)
+
+    def visible(self, *, first_asking: int, device: torch.device | None) -> torch.Tensor:
+        """Return bool ``[n, n]``: a row sees its own chunk's past, a question's what is seen."""
+        chunks = torch.tensor(self.chunks, device=device)
+        past = torch.ones((len(chunks), len(chunks)), dtype=torch.bool, device=device).tril()
+        asks, seen = chunks >= first_asking, torch.tensor(self.seen, device=device)
+        return past & ((chunks[:, None] == chunks[None]) | (asks[:, None] & seen[None]))

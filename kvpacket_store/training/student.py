@@ -77,6 +77,7 @@ class SoftTokenStudent:
         self._model = model
         self._header_tokens = adapter.header_tokens
         self._trailer_tokens = adapter.trailer_tokens
+        self._header_stays = adapter.header_stays
         self._max_kept_bytes = max_kept_bytes
         both = torch.tensor(np.concatenate([adapter.header, adapter.trailer]), device=model.device)
         self.parameter = torch.nn.Parameter(both)
@@ -101,7 +102,7 @@ class SoftTokenStudent:
         """Return header and trailer as they are now."""
         values = self.parameter.detach().cpu().numpy()
         cut = self._header_tokens
-        return Adapter(name, values[:cut].copy(), values[cut:].copy())
+        return Adapter(name, values[:cut].copy(), values[cut:].copy(), self._header_stays)
 
     def logits(self, sample: Sample, answers: Sequence[Answer]) -> torch.Tensor:
         """Return the logits ``[sum of answer tokens, vocab]`` that predict the answers."""
@@ -110,6 +111,7 @@ class SoftTokenStudent:
             [answer.token_ids for answer in answers],
             header_tokens=self._header_tokens,
             trailer_tokens=self._trailer_tokens,
+            header_stays=self._header_stays,
             device=self._model.device,
         )
         recompute = torch.is_grad_enabled() and self._kept_bytes(packing.row_ids) > (

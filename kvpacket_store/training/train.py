@@ -14,9 +14,10 @@ import torch
 from safetensors import SafetensorError
 
 from kvpacket_store.adapters import Adapter, save_adapter
-from kvpacket_store.durable import sync
-from kvpacket_store.errors import KVPacketError, StoreFullError, UsageError
+from kvpacket_store.durable import written_whole
+from kvpacket_store.errors import StoreFullError, UsageError
 from kvpacket_store.models import Model, frozen
+from kvpacket_store.prefill import preamble_adapter
 from kvpacket_store.training.answer_cache import CachedTeacher
 from kvpacket_store.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from kvpacket_store.training.options import TrainOptions
@@ -61,7 +62,7 @@ def train_adapter(
     options : TrainOptions, optional
         In numbers.
     start : Adapter, optional
-        Go on from these soft tokens instead of untrained ones; decides how many there are.
+        Go on from this adapter; decides how many soft tokens there are, and whether they stay.
     resume : bool
         Go on from the folder's checkpoint: the outcome is that of a run that never stopped, bit
         for bit on the same machine.
@@ -96,8 +97,8 @@ class _Run:
         start: Adapter | None,
     ) -> None:
         if start is not None:
-            longest = max(start.header_tokens, start.trailer_tokens)
-            options = dataclasses.replace(options, num_tokens=longest)
+            longest = max(start.header_slots, start.trailer_tokens)
+            options = dataclasses.replace(options, num_tokens=longest or options.num_tokens)
         self.folder = folder
         self._model, self._corpus, self._options, self._start = model, corpus, options, start
         train, held_out = split(corpus.documents, corpus.questions, options.seed)
@@ -126,7 +127,7 @@ class _Run:
         ended = "interrupted"
         try:
             ended = trainer.run(self.folder / _CHECKPOINT, watch)
-        except KVPacketError:
+        except Exception:
             ended = "failed"
             raise
         finally:
@@ -170,7 +171,7 @@ class _Run:
             )
 
     def _measure_start(self, trainer: Trainer, watch: Watch) -> None:
-        """Look at the held-out samples without soft tokens and with untrained ones."""
+        """Look at the held-out samples without an adapter and with the one that it begins with."""
         state, began = trainer.state, time.monotonic()
 
         def told(share: float) -> None:
@@ -192,8 +193,8 @@ class _Run:
         adapter = student.adapter(path.stem)
         report = self._report(state, ended, adapter, path)
         save_adapter(adapter, path, adapter_about(report, self._model.fingerprint.to_dict()))
-        (self.folder / _REPORT).write_text(json.dumps(report.to_dict(), indent=1) + "\n")
-        sync(self.folder / _REPORT)
+        with written_whole(self.folder / _REPORT) as scratch:
+            scratch.write_text(json.dumps(report.to_dict(), indent=1) + "\n")
         return report
 
     def _report(
@@ -222,9 +223,11 @@ class _Run:
         )
 
     def _initial(self) -> Adapter:
-        """Return what training starts from: untrained soft tokens have the embeddings' spread."""
+        """Return what training starts from; random soft tokens have the embeddings' spread."""
         if self._start is not None:
             return self._start
+        if self._options.header == "preamble":
+            return preamble_adapter(self._model)
         vocabulary = int(self._model.embedding.weight.shape[0])
         ids = range(0, vocabulary, max(1, vocabulary // _SPREAD_ROWS))
         rows = self._model.embed(tuple(ids)).float().cpu().numpy()

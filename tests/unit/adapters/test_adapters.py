@@ -1,5 +1,7 @@
 """Header and trailer as a value: digest, files, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -39,6 +41,29 @@ def test_one_bit_changes_the_digest(adapter, part):
 def test_the_digest_knows_where_the_header_ends(adapter):
     both = np.concatenate([adapter.header, adapter.trailer])
     assert Adapter("demo", both[:7].copy(), both[7:].copy()).digest != adapter.digest
+
+
+def test_a_header_that_is_left_behind_is_another_adapter(adapter, tmp_path):
+    left = dataclasses.replace(adapter, header_stays=False)
+    assert (left.header_tokens, left.header_slots, adapter.header_slots) == (8, 0, 8)
+    assert left.digest != adapter.digest
+    save_adapter(left, tmp_path / "left.safetensors", {"header_stays": "yes"})
+    loaded = load_adapter(tmp_path / "left.safetensors")
+    assert (loaded.digest, loaded.header_stays) == (left.digest, False)
+
+
+def test_a_file_of_before_has_a_header_that_stays(adapter, tmp_path):
+    path = tmp_path / "old.safetensors"
+    save_file({"header": adapter.header, "trailer": adapter.trailer}, path)
+    assert load_adapter(path).digest == adapter.digest
+
+
+def test_what_a_later_version_does_with_headers_is_refused(adapter, tmp_path):
+    path = tmp_path / "new.safetensors"
+    tensors = {"header": adapter.header, "trailer": adapter.trailer}
+    save_file(tensors, path, metadata={"header_stays": "sometimes"})
+    with pytest.raises(AdapterError, match="sometimes"):
+        load_adapter(path)
 
 
 def test_the_name_does_not_count(adapter):

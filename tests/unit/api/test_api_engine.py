@@ -1,6 +1,7 @@
 """Answers: the same with every store, exact usage, and a damaged packet costs time, never truth."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,9 +28,12 @@ def soft():
     return Adapter.untrained(np.random.default_rng(0).normal(0, 0.3, (50, 64)), num_tokens=4)
 
 
-@pytest.fixture(params=["none", "soft"])
+ADAPTERS = {"none": None, "soft": soft(), "left behind": replace(soft(), header_stays=False)}
+
+
+@pytest.fixture(params=ADAPTERS)
 def engine(new_store, request):
-    store = new_store(segment_tokens=64, adapter=soft() if request.param == "soft" else None)
+    store = new_store(segment_tokens=64, adapter=ADAPTERS[request.param])
     store.ingest(DOCS)
     return Engine(store)
 
@@ -45,7 +49,7 @@ def test_usage_counts_what_ran_and_what_did_not(engine):
     assert first.usage.cached_tokens == segment_tokens
     assert again.usage.cached_tokens == segment_tokens + preamble
     adapter = engine.store.adapter
-    per_packet = adapter.header_tokens + adapter.trailer_tokens
+    per_packet = adapter.header_slots + adapter.trailer_tokens
     num_packets = sum(len(d.packets) for d in first.documents)
     assert first.usage.adapter_tokens == per_packet * num_packets
     assert first.usage.completion_tokens == 12 == len(first.token_ids)

@@ -1,5 +1,7 @@
 """Prefilling is canonical: the same tokens give the same bits, whatever else is prefilled."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,14 @@ def test_body_on_header_is_what_one_forward_over_everything_gives(any_model):
     header, body = prefiller.header(), prefiller.segment(SEGMENT)
     for ours, reference in ((header.k, k[:, :, :8]), (body.k, k[:, :, 8:]), (body.v, v[:, :, 8:])):
         assert torch.allclose(bits_to_tensor(ours, KVDtype.FP32), reference, atol=2e-4, rtol=2e-3)
+
+
+def test_a_header_that_is_left_behind_shapes_the_body_and_takes_no_slot(any_model):
+    stays = Prefiller(any_model, untrained(any_model))
+    left = Prefiller(any_model, dataclasses.replace(stays.adapter, header_stays=False))
+    assert left.header().k.shape == left.header().v.shape == any_model.layout.shape(0)
+    assert equal(left.segment(SEGMENT), stays.segment(SEGMENT))
+    assert left.segment_key(SEGMENT) != stays.segment_key(SEGMENT)
 
 
 def test_without_an_adapter_the_packet_is_the_segment_alone(model):

@@ -57,9 +57,11 @@ def test_one_packet_without_preamble_and_soft_tokens_is_the_teacher(any_model):
     assert torch.allclose(found.gather(1, ids), torch.cat([a.top_logp for a in given]), **CLOSE)
 
 
-def test_the_student_sees_what_packets_give(any_model):
+@pytest.mark.parametrize("header_stays", [True, False])
+def test_the_student_sees_what_packets_give(any_model, header_stays):
     """Rows of the packed forward are those behind placed packets, as the engine has them."""
-    adapter, given = untrained(any_model), answers(any_model)
+    adapter = dataclasses.replace(untrained(any_model), header_stays=header_stays)
+    given = answers(any_model)
     prefiller = Prefiller(any_model, adapter)
     spans = [prefiller.preamble(PREAMBLE)]
     for segment in SEGMENTS:
