@@ -14,6 +14,8 @@ from kvpacket_store.errors import AdapterError, UsageError
 
 __all__ = ["list_adapters"]
 
+_OF_THE_ADAPTER = ("digest", "header_tokens", "header_stays", "trailer_tokens", "hidden_size")
+
 
 def list_adapters(
     folder: Annotated[
@@ -48,7 +50,7 @@ def _adapters_in(where: str, folder: Path) -> Iterator[dict[str, Any]]:
 
     for path in sorted(folder.rglob("*.safetensors")):
         one: dict[str, Any] = {"where": where, "file": str(path), "name": path.stem}
-        one |= dict.fromkeys(("digest", "header_tokens", "trailer_tokens", "hidden_size"))
+        one |= dict.fromkeys(_OF_THE_ADAPTER)
         one |= dict.fromkeys(("model", "kl_naive", "kl_after", "gap_closed", "damage"))
         try:
             about = adapter_metadata(path)
@@ -61,6 +63,7 @@ def _adapters_in(where: str, folder: Path) -> Iterator[dict[str, Any]]:
         one |= {
             "digest": adapter.digest,
             "header_tokens": adapter.header_tokens,
+            "header_stays": adapter.header_stays,
             "trailer_tokens": adapter.trailer_tokens,
             "hidden_size": adapter.hidden_size,
             "model": about.get("model"),
@@ -80,7 +83,8 @@ def _number(text: str | None) -> float | None:
 def _row(one: dict[str, Any]) -> list[object]:
     figures = ["" if one[key] is None else f"{one[key]:.3f}" for key in ("kl_naive", "kl_after")]
     closed = "" if one["gap_closed"] is None else f"{one['gap_closed']:.0%}"
-    tokens = f"{one['header_tokens']}+{one['trailer_tokens']}"
+    header = f"{one['header_tokens']}" if one["header_stays"] else f"({one['header_tokens']})"
+    tokens = f"{header}+{one['trailer_tokens']}"
     return [
         one["name"], one["digest"][:12], tokens, one["model"] or "", *figures, closed, one["where"]
     ]  # fmt: skip

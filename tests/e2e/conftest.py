@@ -12,6 +12,7 @@ import pytest
 
 from kvpacket_store.api import Engine, Store
 from kvpacket_store.benchmarks.paragraphs import example_documents, example_questions
+from kvpacket_store.cli import main
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +52,30 @@ def kvps():
         )
         return done.returncode, done.stdout, done.stderr
 
-    def run_json(*arguments, stdin=None):
-        code, out, err = run(*arguments, "--json", stdin=stdin)
+    return with_json(run)
+
+
+@pytest.fixture
+def kvps_here(monkeypatch, capsys):
+    """The same in this process, which has torch and the model's code loaded already."""
+    monkeypatch.setattr(sys.modules[main.__module__], "_collect_rarely", lambda: None)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["kvps", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return with_json(run)
+
+
+def with_json(run):
+    """Give a runner ``json``: what a command that succeeds prints, read."""
+
+    def run_json(*arguments, **stdin):
+        code, out, err = run(*arguments, "--json", **stdin)
         assert code == 0, err
         return json.loads(out)
 

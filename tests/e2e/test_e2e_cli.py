@@ -11,7 +11,7 @@ PARAGRAPHS = [
 ]
 
 
-def test_a_readers_journey(kvps, tmp_path):
+def test_a_readers_journey(kvps, kvps_here, tmp_path):
     store = tmp_path / "s.kvps"
     made = kvps.json("init", store, "--model", "smollm2")
     assert made["model"] == "smollm2"
@@ -25,7 +25,7 @@ def test_a_readers_journey(kvps, tmp_path):
     assert first["ratio"] > 1.2
     piped = kvps.json("ingest", store, "-", stdin="The Oder flows to the Baltic Sea.\n")
     assert piped["documents"]["added"] == 1
-    again = kvps.json("ingest", store, corpus)
+    again = kvps_here.json("ingest", store, corpus)
     assert again["documents"]["unchanged"] == 2
     assert again["packets"]["added"] == 0
 
@@ -40,21 +40,21 @@ def test_a_readers_journey(kvps, tmp_path):
     assert out.strip() == answer["answer"].strip()
     assert "cached" in err
 
-    page = kvps.json("list", store, "--limit", "2")
+    page = kvps_here.json("list", store, "--limit", "2")
     assert len(page["documents"]) == 2
     assert page["next"] is not None
-    rest = kvps.json("list", store, "--after", page["next"])
+    rest = kvps_here.json("list", store, "--after", page["next"])
     assert len(rest["documents"]) == 1
-    assert kvps.json("show", store, "rhine")["text"] == PARAGRAPHS[0]["text"]
-    assert kvps.json("delete", store, "elbe") == {"deleted": ["elbe"], "absent": []}
-    stats = kvps.json("stats", store)
+    assert kvps_here.json("show", store, "rhine")["text"] == PARAGRAPHS[0]["text"]
+    assert kvps_here.json("delete", store, "elbe") == {"deleted": ["elbe"], "absent": []}
+    stats = kvps_here.json("stats", store)
     assert stats["documents"] == stats["packets"] == 2
     assert stats["file_bytes"] >= stats["live_bytes"] > 0
     checks = kvps.json("doctor", store)["checks"]
     assert all(check["ok"] for check in checks), checks
 
 
-def test_exit_codes_say_whose_turn_it_is(kvps, tmp_path, smollm2_store):
+def test_exit_codes_say_whose_turn_it_is(kvps, kvps_here, tmp_path, smollm2_store):
     store = smollm2_store.path
     for expected, *arguments in (
         (1, "ask", tmp_path / "absent.kvps", "x"),
@@ -66,16 +66,22 @@ def test_exit_codes_say_whose_turn_it_is(kvps, tmp_path, smollm2_store):
         (2, "init", tmp_path / "n.kvps", "--codec", "fast", "--layers", "2"),
         (5, "init", tmp_path / "n.kvps", "--model", str(tmp_path)),
     ):
-        code, out, err = kvps(*arguments, "--json")
+        code, out, err = kvps_here(*arguments, "--json")
         assert (code, out) == (expected, ""), (arguments, err)
         assert err
         assert "Traceback" not in err
+    code, out, err = kvps("ask", tmp_path / "absent.kvps", "x", "--json")
+    assert (code, out) == (1, "")
+    assert err
 
 
-def test_one_bad_document_makes_the_exit_code_1_and_names_itself(kvps, tmp_path, smollm2_store):
+def test_one_bad_document_makes_the_exit_code_1_and_names_itself(
+    kvps_here, tmp_path, smollm2_store
+):
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text('{"id": "ok", "text": "Fine."}\n{"id": "bad"}\nnot json\n')
-    code, out, _ = kvps("ingest", smollm2_store.path, corpus, "--namespace", "bad-lines", "--json")
+    space = ("--namespace", "bad-lines")
+    code, out, _ = kvps_here("ingest", smollm2_store.path, corpus, *space, "--json")
     report = json.loads(out)
     assert code == 1
     assert report["documents"] == {"added": 1, "updated": 0, "unchanged": 0, "failed": 2}

@@ -11,7 +11,7 @@ from kvpacket_store.types import Document
 
 pytestmark = pytest.mark.fault
 
-KILLS = 10
+KILLS = 5  # each starts a process with torch
 MANY_KILLS = 200
 NUM_BATCHES = 4
 

@@ -11,6 +11,7 @@ from kvpacket_store.training import TrainOptions, gather, train_adapter
 fixtures = runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))
 
 OPTIONS = TrainOptions(
+    header="soft",
     num_tokens=2,
     steps=3,
     batch=1,

@@ -7,7 +7,7 @@ import random
 import uuid
 
 from kvpacket_store.benchmarks.paragraphs import QuestionItem
-from kvpacket_store.quality.datasets.dataset import HELD_OUT, DataOptions, DataSet
+from kvpacket_store.quality.datasets.dataset import HELD_OUT, IN_DOMAIN, DataOptions, DataSet
 from kvpacket_store.quality.datasets.generated import TOWNS, sentences_for
 from kvpacket_store.types import Document
 
@@ -52,6 +52,7 @@ def key_values(options: DataOptions) -> DataSet:
     """Return questions for the value of a key among pairs of UUIDs, spread over documents.
 
     Form of Liu et al. 2023 (Lost in the Middle, arXiv:2307.03172); the pairs are our own.
+    In-domain: adapters train on records of keys and values.
     """
     records = max(1, (options.document_tokens or _RECORDS * _RECORD_TOKENS) // _RECORD_TOKENS)
     items = []
@@ -65,7 +66,7 @@ def key_values(options: DataOptions) -> DataSet:
         ]
         key, value = chance.choice(pairs)
         items.append(QuestionItem(f'What is the value of the key "{key}"?', [value], documents))
-    return DataSet("key-value", HELD_OUT, _SOURCE, _LICENCE, items)
+    return DataSet("key-value", IN_DOMAIN, _SOURCE, _LICENCE, items)
 
 
 def _uuid(chance: random.Random) -> str:

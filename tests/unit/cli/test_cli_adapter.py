@@ -1,6 +1,7 @@
 """``kvps adapter train`` and ``list``: from files to an adapter, and what both say."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,6 +147,17 @@ def test_adapters_of_a_folder_are_listed_with_their_figures(adapter, tmp_path):
     told = run("list", tmp_path)
     assert adapter.digest[:12] in told.stdout
     assert "60%" in told.stdout
+
+
+def test_a_header_that_is_left_behind_is_listed_as_such(adapter, tmp_path):
+    save_adapter(replace(adapter, header_stays=False), tmp_path / "left.safetensors")
+    [left] = [
+        one
+        for one in json.loads(run("list", tmp_path, "--json").stdout)["adapters"]
+        if one["where"] == "folder"
+    ]
+    assert (left["header_tokens"], left["header_stays"]) == (3, False)
+    assert "(3)+3" in run("list", tmp_path).stdout
 
 
 def test_files_that_are_no_adapters_are_not_listed(files, loaded, tmp_path):

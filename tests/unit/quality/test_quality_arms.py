@@ -1,9 +1,12 @@
 """The arms are what they say they are: in their limits they are each other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kvpacket_store.models import attending
+from kvpacket_store.prefill import preamble_adapter
 from kvpacket_store.quality.ape import ContextAttention
 from kvpacket_store.quality.arm import ARMS, ArmSettings
 from kvpacket_store.quality.arms import Arms
@@ -64,6 +67,17 @@ def test_ape_of_one_packet_behind_its_prefix_is_a_full_recompute(
     arms = arms_of(model, ape_prefix=True, ape_temperature=1.0, ape_scale=1.0)
     full = logits_of(model, arms.start("full", single))
     torch.testing.assert_close(logits_of(model, arms.start("ape", single)), full, **CLOSE)
+
+
+def test_one_packet_behind_the_preamble_is_a_full_recompute(any_model, prompt_of, logits_of):
+    """The adapter that needs no training hides nothing from a single packet."""
+    prompt = prompt_of(any_model)
+    single = replace(prompt, segments=prompt.segments[:1])
+    arms = Arms(any_model, preamble_adapter(any_model))
+    full = logits_of(any_model, arms.start("full", single))
+    torch.testing.assert_close(logits_of(any_model, arms.start("packet", single)), full, **CLOSE)
+    naive = logits_of(any_model, arms.start("naive", single))
+    assert not torch.allclose(naive, full, **CLOSE)
 
 
 def test_a_temperature_sharpens_and_a_scale_moves_weight_to_packets(model):

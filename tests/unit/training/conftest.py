@@ -34,6 +34,7 @@ def tiny_options():
 
     def make(**given):
         small = {
+            "header": "soft",
             "num_tokens": 2,
             "steps": 4,
             "batch": 2,

@@ -9,6 +9,7 @@ import torch
 
 from kvpacket_store.adapters import Adapter, adapter_metadata, load_adapter
 from kvpacket_store.errors import AdapterError, StoreFullError, UsageError
+from kvpacket_store.prefill import preamble_adapter
 from kvpacket_store.training import Corpus, train_adapter
 from kvpacket_store.training.checkpoint import load_checkpoint
 from kvpacket_store.training.sources import Source
@@ -48,6 +49,22 @@ def test_training_lowers_the_held_out_kl(run, tmp_path):
     assert (adapter.name, adapter.digest) == ("run", report.digest)
     assert (adapter.header_tokens, adapter.trailer_tokens) == (2, 2)
     assert json.loads((tmp_path / "run" / "report.json").read_text()) == report.to_dict()
+
+
+def test_training_begins_as_the_preamble_which_is_left_behind(run, model):
+    report = run(header="preamble", steps=2)
+    start, adapter = preamble_adapter(model), load_adapter(report.adapter)
+    assert (adapter.header_slots, adapter.trailer_tokens) == (0, 0)
+    assert adapter.header.shape == start.header.shape
+    assert report.tokens == start.header_tokens > 0
+    assert report.digest != start.digest or report.best_step == 0
+    with pytest.raises(UsageError, match="other header"):
+        run(header="soft", resume=True)
+
+
+def test_a_header_of_no_kind_is_refused(run):
+    with pytest.raises(UsageError, match="preamble, soft"):
+        run(header="hard")
 
 
 def test_the_file_says_where_it_came_from(run, model, corpus, tmp_path):
