@@ -1,7 +1,7 @@
 """Where question and answer look, by layer and arm: sinks, soft tokens, text.
 
-Writes ``bench/results/boundary.json`` and ``boundary.html``. With ``--adapter`` the packet arm has
-its soft tokens; ``--untrained`` shows the same before training.
+Writes ``bench/results/boundary.json`` and ``boundary.html``. The packet arm has the model's
+adapter, or that of ``--adapter``; ``--untrained`` shows the one that training begins with too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kvpacket_store.api.adapter_choice import choose_adapter
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.cli.boundary_page import boundary_page
 from kvpacket_store.models import Model, load_model
+from kvpacket_store.prefill import preamble_adapter
 from kvpacket_store.quality.arm import ARMS
 from kvpacket_store.quality.arms import Arms
 from kvpacket_store.quality.boundary import KINDS, attention_mass
@@ -48,7 +49,7 @@ def measure(model: Model, adapters: dict[str, Adapter], a: argparse.Namespace) -
     return {
         "machine": machine(),
         "model": model.name,
-        "adapter": a.adapter,
+        "adapter": None if adapters["packet"].is_none else adapters["packet"].name,
         "items": len(items),
         "kinds": list(KINDS),
         "arms": {name: _arm(values, mass["full"]) for name, values in mass.items()},
@@ -75,7 +76,7 @@ def main() -> None:
     """Measure, keep, draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--adapter", help="a safetensors file")
+    parser.add_argument("--adapter", help="a safetensors file, preamble or none")
     parser.add_argument("--untrained", action="store_true", help="beside it, before training")
     parser.add_argument("--limit", type=int, default=4, help="questions of each data set")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
@@ -83,10 +84,9 @@ def main() -> None:
     parser.add_argument("--data-folder", type=Path)
     a = parser.parse_args()
     model = load_model(a.model)
-    table = model.embedding.weight
-    adapters = {"packet": choose_adapter(a.adapter, int(table.shape[1]))}
+    adapters = {"packet": choose_adapter(a.adapter, model)}
     if a.untrained:
-        adapters["packet, untrained"] = Adapter.untrained(table.detach().float().cpu().numpy())
+        adapters["packet, untrained"] = preamble_adapter(model)
     result = measure(model, adapters, a)
     result["rows"] = [
         {"arm": name, **dict(zip(KINDS, arm["mean"], strict=True)), "distance": arm["distance"]}

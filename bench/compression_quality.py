@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--data-folder", type=Path)
     a = parser.parse_args()
     model = load_model(a.model)
-    adapter = choose_adapter(a.adapter, int(model.embedding.weight.shape[1]))
+    adapter = choose_adapter(a.adapter, model)
     datasets, _ = load_datasets(a.sets, DataOptions(limit=a.limit, folder=a.data_folder))
     items = [item for data in datasets for item in data.items]
     measurement = Measurement(model, adapter, a)

@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=list(DOCUMENT_TOKENS))
     a = parser.parse_args()
     model = load_model(a.model)
-    adapter = choose_adapter(a.adapter, int(model.embedding.weight.shape[1]))
+    adapter = choose_adapter(a.adapter, model)
     measurement = Measurement(model, adapter, a)
     if not a.limits:
         measurement.main_table()

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kvpacket_store.adapters import shipped_report
 from kvpacket_store.api.identity import PACKET_FIELDS
 from kvpacket_store.errors import QualityError
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
 
-__all__ = ["check_verified", "record_quality", "why_unverified"]
+__all__ = ["check_verified", "kept_report", "record_quality", "why_unverified"]
 
 _LOG = logging.getLogger(__name__)
 _KEPT_FIGURES = ("kl", "gold_nll", "f1", "em", "n")
@@ -39,7 +40,19 @@ def record_quality(store: Store, report: Mapping[str, Any]) -> dict[str, Any]:
     ReadOnlyError
         The store is open for reading alone.
     """
-    kept = {
+    kept = kept_report(report)
+    if kept["pair"] != _pair_of(store):
+        raise QualityError(
+            f"the report is not of the model and adapter of store {store.path}; "
+            f"run `kvps adapter eval --store {store.path}`"
+        )
+    store.packets.put_quality(kept)
+    return kept
+
+
+def kept_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a quality report: in a store, and beside an adapter that ships."""
+    return {
         "version": report["version"],
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "pair": _pair(report["model_fingerprint"], report["adapter_digest"]),
@@ -54,22 +67,16 @@ def record_quality(store: Store, report: Mapping[str, Any]) -> dict[str, Any]:
             for block in report["datasets"]
         ],
     }
-    if kept["pair"] != _pair_of(store):
-        raise QualityError(
-            f"the report is not of the model and adapter of store {store.path}; "
-            f"run `kvps adapter eval --store {store.path}`"
-        )
-    store.packets.put_quality(kept)
-    return kept
 
 
 def why_unverified(store: Store) -> str | None:
     """Say why a store's pair is unverified, or None where it is verified.
 
-    A pair is verified by a report of its own whose full recompute was sane, and, where there is an
-    adapter, whose packets are nearer to full recompute than naive reuse is.
+    A pair is verified by a report of its own, recorded in the store or shipped with the adapter,
+    whose full recompute was sane, and, where there is an adapter, whose packets are nearer to full
+    recompute than naive reuse is.
     """
-    report = store.packets.get_quality()
+    report = store.packets.get_quality() or shipped_report(store.meta.adapter_digest)
     if report is None:
         return "no quality report was recorded for it"
     if report.get("pair") != _pair_of(store):

@@ -53,6 +53,15 @@ def test_a_pair_is_verified_by_a_report_of_its_own(new_store, tmp_path, model, w
         assert check_verified(again, required=True)
 
 
+def test_the_report_that_ships_with_an_adapter_verifies_its_pair(new_store, monkeypatch):
+    store = new_store(adapter=adapter())
+    kept = quality_gate.kept_report(report_of(store))
+    monkeypatch.setattr(quality_gate, "shipped_report", {store.meta.adapter_digest: kept}.get)
+    assert check_verified(store, required=True)
+    record_quality(store, report_of(store, sane=False))  # its own counts before that
+    assert "forced" in why_unverified(store)
+
+
 def test_an_unverified_pair_is_refused_where_that_is_required(new_store):
     for store in (new_store(adapter=adapter()), new_store(name="plain.kvps")):
         with pytest.raises(QualityError, match="kvps adapter eval --store") as refused:
