@@ -150,8 +150,8 @@ def summary(name: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def measure(tokens: int, pairs: int, compressors: Sequence[str]) -> dict[str, Any]:
-    """Return a row a compressor and kind of document."""
+def measure(tokens: int, pairs: int, compressors: Sequence[str]) -> None:
+    """Report two rows a compressor, calls and code, as soon as they are there."""
     rows = []
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -166,7 +166,7 @@ def measure(tokens: int, pairs: int, compressors: Sequence[str]) -> dict[str, An
                 summary(name, kind, [row for row in found if row["kind"] == kind])
                 for kind in ("calls", "code")
             ]
-    return {"machine": machine(), "rows": rows}
+            report("divergence", {"machine": machine(), "rows": rows})
 
 
 def main() -> None:
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=4, help="documents of JSON and of code")
     parser.add_argument("--compressors", nargs="*", default=COMPRESSORS)
     args = parser.parse_args()
-    report("divergence", measure(args.tokens, args.pairs, args.compressors))
+    measure(args.tokens, args.pairs, args.compressors)
 
 
 if __name__ == "__main__":

@@ -81,10 +81,11 @@ class ViewCache(SlotCache):
         return self._layer[0], self._layer[1]
 
     def keep_rows(self, layer: int, start: int, count: int) -> None:
-        """Take rows over from the expanded layer."""
-        own = slice(start - self._view.num_slots, start - self._view.num_slots + count)
-        self.k_slots[layer, :, own] = self._layer[0, :, start : start + count]
-        self.v_slots[layer, :, own] = self._layer[1, :, start : start + count]
+        """Take rows over from the expanded layer; those in the view stay as the view has them."""
+        first, end = max(start, self._view.num_slots), start + count
+        own = slice(first - self._view.num_slots, end - self._view.num_slots)
+        self.k_slots[layer, :, own] = self._layer[0, :, first:end]
+        self.v_slots[layer, :, own] = self._layer[1, :, first:end]
 
     def rows(self, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return rows behind the view."""
