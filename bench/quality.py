@@ -10,6 +10,7 @@ the tables into docs/quality.md.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api.adapter_choice import choose_adapter
+from kvpacket_store.api.quality_gate import kept_report
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.models import Model, load_model
 from kvpacket_store.quality.arm import ARMS
@@ -53,6 +55,8 @@ class Measurement:
         )
         rows = [{"arm": name, **_plain(figures)} for name, figures in result["arms"].items()]
         report("quality", {**result, "rows": rows})
+        if self.a.ship is not None:
+            self.a.ship.write_text(json.dumps(kept_report(result), indent=1) + "\n")
 
     def packets(self, counts: list[int]) -> None:
         """Vary how many documents a question has; they are short."""
@@ -136,6 +140,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="JSONL: question, answers, documents")
     parser.add_argument("--data-folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ship", type=Path, help="keep here what ships with the adapter")
     parser.add_argument("--limits", action="store_true", help="vary packets and lengths instead")
     parser.add_argument("--packets", type=int, nargs="*", default=list(PACKETS))
     parser.add_argument("--lengths", type=int, nargs="*", default=list(DOCUMENT_TOKENS))
