@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from _decode_sections import acceptance, divergence, spread, verified
+
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 BEGIN, END = "<!-- measured: bench/readme_table.py -->\n", "<!-- end of measured -->"
@@ -19,10 +21,6 @@ def result(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.is_file() else None
 
 
-def _range(spread: list[float], digits: int) -> str:
-    return f"{spread[0]:.{digits}f}–{spread[1]:.{digits}f}"
-
-
 def _line(what: str, ours: str, peer: str, ratio: str, script: str) -> str:
     return f"| {what} | {ours} | {peer} | {ratio} | `bench/{script}.py` |"
 
@@ -31,7 +29,7 @@ def _first_token(data: dict[str, Any]) -> Iterator[str]:
     for row in data["rows"]:
         peer = f"full prefill, Hugging Face {row['full_prefill_dtype']}"
         peer += f" {row['full_prefill_attention']}: {row['full_prefill_ms']:,.0f} ms"
-        ratio = f"**{row['ratio']:.1f} ×** ({_range(row['spread'], 1)})"
+        ratio = f"**{row['ratio']:.1f} ×** ({spread(row['spread'], 1)})"
         what = f"first token, {row['context_tokens']:,} tokens of context"
         yield _line(what, f"{row['packet_ms']:,.0f} ms", peer, ratio, "ttft")
 
@@ -44,7 +42,7 @@ def _answer(data: dict[str, Any]) -> Iterator[str]:
             f"a whole answer of {row['new_tokens']} tokens over {row['context_tokens']:,}",
             f"{row['answer_ms'] / 1e3:.1f} s",
             f"llama.cpp, same GGUF, same threads: {row['llama_cpp_ms'] / 1e3:.1f} s",
-            f"**{row['ratio']:.1f} ×** ({_range(row['spread'], 1)})",
+            f"**{row['ratio']:.1f} ×** ({spread(row['spread'], 1)})",
             "answer",
         )
 
@@ -55,7 +53,7 @@ def _decode(data: dict[str, Any]) -> Iterator[str]:
             f"a token at {row['context_tokens']:,}",
             f"{row['ms_a_token']:.0f} ms",
             f"Hugging Face `generate` {row['hf_dtype']}: {row['hf_ms_a_token']:.0f} ms",
-            f"**{row['ratio']:.2f} ×** ({_range(row['spread'], 2)})",
+            f"**{row['ratio']:.2f} ×** ({spread(row['spread'], 2)})",
             "decode",
         )
 
@@ -66,7 +64,7 @@ def _ingest(data: dict[str, Any]) -> Iterator[str]:
             f"ingest of {row['documents']} paragraphs",
             f"{row['ingest_ms'] / 1e3:.1f} s",
             f"the model's own prefill of them: {row['prefill_ms'] / 1e3:.1f} s",
-            f"{row['ingest_over_longer']:.2f} of it ({_range(row['spread'], 2)})",
+            f"{row['ingest_over_longer']:.2f} of it ({spread(row['spread'], 2)})",
             "ingest",
         )
 
@@ -96,8 +94,8 @@ def _store(data: dict[str, Any]) -> Iterator[str]:
 def _steady(data: dict[str, Any]) -> Iterator[str]:
     for row in data["rows"]:
         what = f"memory over {row['calls']:,} answers, {row['cancelled']:,} of them cancelled"
-        ours = f"{_range(row['second_half_mib'], 1)} MiB in the second half"
-        first = f"{_range(row['first_half_mib'], 1)} MiB in the first"
+        ours = f"{spread(row['second_half_mib'], 1)} MiB in the second half"
+        first = f"{spread(row['first_half_mib'], 1)} MiB in the first"
         yield _line(what, ours, first, "", "steady")
 
 
@@ -201,7 +199,7 @@ def _levels(data: dict[str, Any]) -> str:
     lines = [
         f"| {row['codec']}, {row['layers']} layer{'s' * (row['layers'] > 1)} | "
         f"{row['stored_bytes'] / 1e6:.1f} MB | {row['first_token']:,.0f} ms "
-        f"({_range(row['spread'], 0)}) |"
+        f"({spread(row['spread'], 0)}) |"
         for row in data["rows"]
     ]
     return (
@@ -211,63 +209,12 @@ def _levels(data: dict[str, Any]) -> str:
     )
 
 
-def _verified(data: dict[str, Any]) -> str:
-    lines = []
-    for row in data["rows"]:
-        hf = row["hf_tokens_per_s"]
-        cells = (
-            f"{row['context_tokens']:,} × {row['batch']}",
-            f"T = {row['temperature']:g}" if row["temperature"] else "greedy",
-            f"`{row['compressor']}`",
-            "" if row["mean_accepted"] is None else f"{row['mean_accepted']:.1f}",
-            f"{row['tokens_per_s']:.1f}",
-            f"{row['full_tokens_per_s']:.1f}",
-            "" if hf is None else f"{hf:.1f}",
-            f"**{row['ratio']:.2f} ×** ({_range(row['spread'], 2)})",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    plan, compared = data["plan"], sum(row["tokens_compared"] for row in data["rows"])
-    differ = sum(not row["identical"] for row in data["rows"])
-    same = "all are the same" if not differ else f"{differ} rows differ"
-    return (
-        f"\nDrafts and verification beside one token a step (`bench/verified.py`), tokens a second "
-        f"after the first token,\nanswers of {plan['new_tokens']} tokens; of {compared:,} tokens "
-        f"compared {same}:\n\n"
-        "| context × requests | choice | drafts on | accepted a round | tokens/s | one by one | "
-        "Hugging Face | ratio |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
-    )
-
-
-def _acceptance(data: dict[str, Any]) -> str:
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for row in data["rows"]:
-        if row["kind"] == "base":
-            by_name.setdefault(row["compressor"].replace("sigma", "σ"), []).append(row)
-    lines = []
-    for name, found in by_name.items():
-        sides = ("draft", "k", "v")
-        bits = (statistics.mean(row[f"{of}_bits_per_scalar"] for row in found) for of in sides)
-        accepted = " / ".join(
-            "" if row["mean_accepted"] is None else f"{row['mean_accepted']:.1f}" for row in found
-        )
-        lines.append(f"| {name} | {' | '.join(f'{b:.2f}' for b in bits)} | {accepted} |")
-    total, plan = data["total"], data["plan"]
-    chosen = " / ".join(f"T = {t:g}" if t else "greedy" for t in plan["temperatures"])
-    return (
-        f"\nDraft tokens accepted of {plan['draft_tokens']}, by the base's bits "
-        "(`bench/acceptance.py`; more in\n`bench/results/acceptance.svg`); over all compressors "
-        f"{total['tokens_identical']:,} of {total['tokens_compared']:,} tokens are those of\n"
-        "one-token decoding:\n\n"
-        f"| step of K, of V | bits read | of K | of V | accepted, {chosen} |\n"
-        "|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
-    )
-
-
 SECTIONS = {
     "codec": _codec,
     "levels": _levels,
-    "verified": _verified,
-    "acceptance": _acceptance,
+    "verified": verified,
+    "acceptance": acceptance,
+    "divergence": divergence,
     "quality": _quality,
     "memory_tier": _memory_tier,
 }
