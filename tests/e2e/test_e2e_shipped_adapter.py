@@ -31,7 +31,7 @@ def test_its_file_says_how_it_was_made_and_its_report_what_it_is_worth(smollm2_s
     report = shipped_report(about["digest"])
     assert report["sane"]
     assert {block["domain"] for block in report["datasets"]} == {"held-out", "in-domain"}
-    assert report["arms"]["packet"]["kl"] < report["arms"]["epic"]["kl"]
+    assert report["arms"]["packet"]["gold_nll"] < report["arms"]["epic"]["gold_nll"]
     assert report["gap_closed"]["kl"]["interval"][0] > 0
 
 
