@@ -117,6 +117,7 @@ def _head(machine: dict[str, Any]) -> str:
 SmolLM2-135M-Instruct, bf16 packets, codec `fast`. Packets are read from LMDB and decoded in every
 run; the file cache is warm. Each side runs in the dtype that is fastest on this processor (named).
 Medians of pairs run in turn, the range of the ratios in brackets.
+Packets are without an adapter but for copies and answers; the one that ships adds no slot to them.
 
 | what | ours | peer, same run | ratio | command |
 |---|---|---|---|---|
