@@ -72,7 +72,7 @@ def divergence(data: dict[str, Any]) -> str:
     lines = [
         f"| `{row['compressor']}` | {row['kind']} | {row['draft_bits_per_scalar']:.2f} "
         f"| {row['draft_alone_identical']} of {row['documents']} "
-        f"| {row['median_first_divergence'] or ''} | {row['draft_alone_kl_nats']:.3f} "
+        f"| {row['median_first_divergence']} | {row['draft_alone_kl_nats']:.3f} "
         f"| {row['verified_identical']} of {row['documents']} |"
         for row in data["rows"]
     ]

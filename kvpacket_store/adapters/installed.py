@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -15,18 +15,19 @@ from kvpacket_store.adapters.files import adapter_metadata, load_adapter
 __all__ = ["shipped_adapter", "shipped_report"]
 
 
-def shipped_adapter(model_weights: str) -> Adapter | None:
-    """Return the adapter that was trained for the model with this weights digest, if one ships.
+def shipped_adapter(fingerprint: Mapping[str, str]) -> Adapter | None:
+    """Return the adapter that was trained for the model of this fingerprint, if one ships.
+
+    Another tokenizer, RoPE or chat template is another model here: its preamble may differ.
 
     Examples
     --------
-    >>> shipped_adapter("of no model") is None
+    >>> shipped_adapter({"weights": "of no model"}) is None
     True
     """
     with _shipped() as folder:
         for path in sorted(folder.glob("*.safetensors")):
-            fingerprint = json.loads(adapter_metadata(path)["model_fingerprint"])
-            if fingerprint["weights"] == model_weights:
+            if json.loads(adapter_metadata(path)["model_fingerprint"]) == fingerprint:
                 return load_adapter(path)
     return None
 

@@ -27,7 +27,7 @@ def choose_adapter(asked: str | Adapter | None, model: Model) -> Adapter:
         return asked
     none = Adapter.none(int(model.embedding.weight.shape[1]))
     if asked is None:
-        return shipped_adapter(model.fingerprint.weights) or none
+        return shipped_adapter(model.fingerprint.to_dict()) or none
     if asked == "none":
         return none
     if asked == "preamble":

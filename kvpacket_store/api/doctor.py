@@ -164,7 +164,7 @@ def _quality(store: Store) -> Check:
     """Say whether answers from this model and adapter were compared with full recompute."""
     reason = why_unverified(store)
     if reason is None:
-        return Check("quality", "info", ok=True, detail="verified by a recorded report")
+        return Check("quality", "info", ok=True, detail="verified by a report of the pair")
     if store.meta.adapter_digest == "none":
         detail = f"no adapter: packets are naive reuse; {reason}"
         return Check("quality", "info", ok=True, detail=detail)

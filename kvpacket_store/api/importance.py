@@ -93,10 +93,10 @@ def _computed(store: Store, body: BodyKV, token_ids: TokenIds) -> bytes:
 
 
 def _packet_cache(store: Store, body: BodyKV) -> SlotCache:
-    """Return header and body in slots from 0."""
+    """Return header and body in slots from 0: what the body saw when it was prefilled."""
     from kvpacket_store.assemble import place
 
-    header = store.prefiller.header()
+    header = store.prefiller.prefilled_header()
     header_tokens, positions = header.k.shape[2], body.k.shape[2]
     cache = store.model.new_cache(header_tokens + positions)
     for part, start in ((header, 0), (body, header_tokens)):

@@ -82,7 +82,8 @@ class ViewCache(SlotCache):
 
     def keep_rows(self, layer: int, start: int, count: int) -> None:
         """Take rows over from the expanded layer; those in the view stay as the view has them."""
-        first, end = max(start, self._view.num_slots), start + count
+        first = max(start, self._view.num_slots)
+        end = max(start + count, first)
         own = slice(first - self._view.num_slots, end - self._view.num_slots)
         self.k_slots[layer, :, own] = self._layer[0, :, first:end]
         self.v_slots[layer, :, own] = self._layer[1, :, first:end]

@@ -33,7 +33,7 @@ class Packet:
     kv_dtype : KVDtype
         What the bit patterns mean.
     header_tokens, trailer_tokens : int
-        Soft tokens before and after the segment.
+        Soft tokens before and after the segment; no header where it was left behind.
 
     Raises
     ------

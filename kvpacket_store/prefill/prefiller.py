@@ -105,6 +105,10 @@ class Prefiller:
         slots = self.adapter.header_slots
         return self._bits(k[:, :, :slots], v[:, :, :slots])
 
+    def prefilled_header(self) -> BodyKV:
+        """Return K and V of the header that segments are prefilled behind, even if it is left."""
+        return self._bits(*self._header_tensors())
+
     def segment(self, token_ids: TokenIds) -> BodyKV:
         """Prefill ``[segment | trailer]`` on top of the header.
 

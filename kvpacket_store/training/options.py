@@ -36,7 +36,8 @@ class TrainOptions:
     max_packets : int
         Packets a sample has 1 to so many.
     sample_tokens : int
-        The most tokens of a sample: preamble, packets, questions and answers.
+        The most tokens of a sample: preamble, packets, questions and answers. A header that is left
+        behind comes on top.
     answer_tokens : int
         The most tokens of a teacher's answer.
     top_k : int

@@ -17,7 +17,7 @@ class TrainingReport(Report):
     """A trained adapter and the way to it.
 
     KLs are to the teacher on held-out samples, in nats an answer token: without soft tokens
-    (``kl_naive``), with untrained ones (``kl_before``), with the best (``kl_after``).
+    (``kl_naive``), with those that it began with (``kl_before``), with the best (``kl_after``).
     ``gap_closed`` is the share of ``kl_naive`` that the best ones take away. ``ended`` says why
     training ended: ``steps``, ``minutes``, ``patience``, ``interrupted`` or ``failed``.
     """

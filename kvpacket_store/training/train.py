@@ -98,7 +98,11 @@ class _Run:
     ) -> None:
         if start is not None:
             longest = max(start.header_slots, start.trailer_tokens)
-            options = dataclasses.replace(options, num_tokens=longest or options.num_tokens)
+            options = dataclasses.replace(
+                options,
+                header="soft" if start.header_stays else "preamble",
+                num_tokens=longest or options.num_tokens,
+            )
         self.folder = folder
         self._model, self._corpus, self._options, self._start = model, corpus, options, start
         train, held_out = split(corpus.documents, corpus.questions, options.seed)
@@ -162,7 +166,7 @@ class _Run:
         }
 
     def _require_same_run(self, theirs: dict[str, Any]) -> None:
-        ours, before = _flat(self._is()), _flat(theirs)
+        ours, before = _flat(self._is()), {"header": "soft", **_flat(theirs)}
         differing = [name for name in ours if ours[name] != before.get(name)]
         if differing:
             raise UsageError(

@@ -16,9 +16,11 @@ def load(name):
     return module
 
 
-def test_the_langchain_example_answers(smollm2_store):
+def test_the_langchain_example_answers(smollm2_engine):
     question = "Who wrote the political poem The Mask of Anarchy?"
-    assert "Mask of Anarchy" in load("langchain_answer").answer(str(smollm2_store.path), question)
+    found = load("langchain_answer").answer(str(smollm2_engine.store.path), question)
+    assert found == smollm2_engine.generate(question, top_k=5).text
+    assert "Mask of Anarchy" in found
 
 
 @pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")

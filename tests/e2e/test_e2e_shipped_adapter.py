@@ -14,7 +14,8 @@ pytestmark = pytest.mark.e2e
 
 def test_new_stores_have_it_and_it_is_verified(smollm2_store):
     model = smollm2_store.model
-    adapter = shipped_adapter(model.fingerprint.weights)
+    adapter = shipped_adapter(model.fingerprint.to_dict())
+    assert shipped_adapter({**model.fingerprint.to_dict(), "chat_template": "other"}) is None
     assert smollm2_store.adapter.digest == adapter.digest != "none"
     assert smollm2_store.meta.adapter == adapter.name == "smollm2"
     assert adapter.header_slots == adapter.trailer_tokens == 0
@@ -39,3 +40,5 @@ def test_others_can_be_asked_for(smollm2_store, tmp_path):
     for name in ("none", "preamble"):
         with Store.create(tmp_path / name, model=smollm2_store.model, adapter=name) as store:
             assert (store.meta.adapter or "none") == name
+            assert store.adapter.header_slots == 0
+            assert (store.adapter.header_tokens > 0) is (name == "preamble")

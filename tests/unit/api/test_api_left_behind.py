@@ -6,6 +6,7 @@ import pytest
 from verified_requests import DOCS
 
 from kvpacket_store.api import Engine, Store
+from kvpacket_store.api.importance import _computed
 
 ASKED = {"documents": [d.id for d in DOCS], "max_new_tokens": 16, "ignore_eos": True}
 
@@ -35,6 +36,18 @@ def test_verified_answers_are_the_plain_ones(left_store, compressor):
     packets = [p for d in plain.documents for p in d.packets]
     assert plain.usage.adapter_tokens == 4 * len(packets)  # trailers
     assert left_store.packet(DOCS[0].id).header_tokens == 0
+
+
+def test_importance_is_judged_behind_the_header_that_a_packet_was_prefilled_behind(
+    left_store, layered_store
+):
+    """Where it stays and where it does not, a body is the same: so is what it needs of itself."""
+    judged = []
+    for store in (left_store, layered_store):
+        packet = store.packet(DOCS[0].id)
+        body = store.prefiller.segment(packet.token_ids)
+        judged.append(_computed(store, body, packet.token_ids))
+    assert judged[0] == judged[1]
 
 
 def test_recompute_has_no_header_to_leave_out(left_store, layered_store):
