@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from kvpacket_store.api.measured_costs import read_costs
+from kvpacket_store.api.measured_costs import MeasuredCosts, read_costs
 from kvpacket_store.generate import Costs
 from kvpacket_store.models import Model
 
 __all__ = ["costs_of", "costs_of_model"]
 
-# Both are bound by reading: weights once a forward, K and V once. Measured with SmolLM2 on two
-# AVX2 cores: 8 rows take 1.65 times one row at 1,000 slots and 2.1 times at 7,500.
-_ROW = 0.13
+# Measured with SmolLM2 on two AVX2 cores (docs/lab-log.md, 2026-11-30, "A step"): row kernels take
+# 33.9 ms for 269 MB of weights, 2.5 ms for the 46 MB of 1,000 slots, and 2.2 and 1.3 ms more for
+# each further row. Elsewhere everything is bound by reading.
+_ROW_KERNELS = {"slot_byte": 0.43, "row_of_weights": 0.065, "row_of_slots": 0.52}
+_OTHERS = {"slot_byte": 1.0, "row_of_weights": 0.1, "row_of_slots": 0.2}
 
 
 def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:
@@ -22,14 +22,11 @@ def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:
 
     Examples
     --------
-    Drafting on a quarter of a prompt that is as large as the weights::
+    Drafting on a quarter of a prompt, SmolLM2::
 
-        costs_of(model, 4000, 1000)  # → draft 0.63
+        costs_of(model, 7500, 1875)  # → draft 0.73
     """
-    if (measured := read_costs(model)) is not None:
-        return measured.costs(prompt_slots, draft_slots)
-    draft = _step_bytes(model, draft_slots) / _step_bytes(model, prompt_slots)
-    return Costs(draft=draft, verify=1.0, row=_ROW)
+    return _parts(model).costs(prompt_slots, draft_slots)
 
 
 def costs_of_model(model: Model, draft: Model, prompt_slots: int, draft_slots: int) -> Costs:
@@ -37,14 +34,24 @@ def costs_of_model(model: Model, draft: Model, prompt_slots: int, draft_slots: i
 
     Measured where both models were, else in proportion to bytes. Reading the prompt is not in them.
     """
-    costs = costs_of(model, prompt_slots, prompt_slots)
     measured, theirs = read_costs(model), read_costs(draft)
-    if measured is not None and theirs is not None:
-        return replace(costs, draft=theirs.step_ms(draft_slots) / measured.step_ms(prompt_slots))
-    return replace(costs, draft=_step_bytes(draft, draft_slots) / _step_bytes(model, prompt_slots))
+    if measured is None or theirs is None:
+        measured, theirs = _by_bytes(model), _by_bytes(draft)
+    return measured.costs_with(theirs, prompt_slots, draft_slots)
 
 
-def _step_bytes(model: Model, slots: int) -> int:
-    """Return what a step reads: weights once, K and V once."""
-    weights: int = sum(p.numel() for p in model.hf.parameters()) * model.stored_itemsize
-    return weights + model.cache_bytes(slots)
+def _parts(model: Model) -> MeasuredCosts:
+    return read_costs(model) or _by_bytes(model)
+
+
+def _by_bytes(model: Model) -> MeasuredCosts:
+    """Return what a step's parts are in proportion to: times of no unit."""
+    weights = sum(p.numel() for p in model.hf.parameters()) * model.stored_itemsize
+    shares = _ROW_KERNELS if model.rows_are_alike else _OTHERS
+    slot = shares["slot_byte"] * model.cache_bytes(1)
+    return MeasuredCosts(
+        weights_ms=weights,
+        slot_ms=slot,
+        row_ms=shares["row_of_weights"] * weights,
+        row_slot_ms=shares["row_of_slots"] * slot,
+    )

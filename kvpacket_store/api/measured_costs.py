@@ -48,7 +48,7 @@ class MeasuredCosts(Report):
     >>> measured.step_ms(4000), measured.step_ms(1000, rows=2)
     (40.0, 28.0)
     >>> measured.costs(4000, 1000)
-    Costs(draft=0.625, verify=1.0, row=0.15)
+    Costs(draft=0.625, verify=1.0, row=0.15, shared=0.45, draft_shared=0.45)
     """
 
     weights_ms: float
@@ -68,9 +68,23 @@ class MeasuredCosts(Report):
 
     def costs(self, prompt_slots: int, draft_slots: int) -> Costs:
         """Return the same in plain steps over a prompt."""
+        return self.costs_with(self, prompt_slots, draft_slots)
+
+    def costs_with(self, draft: MeasuredCosts, prompt_slots: int, draft_slots: int) -> Costs:
+        """Return the same for drafts of another model, with costs of its own."""
         plain = self.step_ms(prompt_slots)
-        row = self.step_ms(prompt_slots, rows=2) - plain
-        return Costs(draft=self.step_ms(draft_slots) / plain, verify=1.0, row=row / plain)
+        return Costs(
+            draft=draft.step_ms(draft_slots) / plain,
+            verify=1.0,
+            row=(self.step_ms(prompt_slots, rows=2) - plain) / plain,
+            shared=self.shared_ms / plain,
+            draft_shared=draft.shared_ms / plain,
+        )
+
+    @property
+    def shared_ms(self) -> float:
+        """What all requests of a forward pay once: weights are read, and nothing is computed."""
+        return max(self.weights_ms - self.row_ms, 0.0)
 
 
 def costs_path(model: Model) -> Path:

@@ -176,7 +176,7 @@ class Running:
         number = next(self._numbers)
         pieces = AnswerPieces(request, begun, self._engine.store.model.tokenizer)
         self._decoded[number] = _Decoded(request, begun, pieces)
-        self._together.join(number, begun.decoding)
+        self._together.join(number, begun.answering, begun.decoding)
         self.largest = max(self.largest, len(self._decoded))
 
     def _take(self, number: int, event: Final | Provisional | Finished | Failed) -> None:

@@ -73,6 +73,8 @@ class Answering:
         End the answer and are not given out, unless ``options.ignore_eos``.
     cancel : threading.Event, optional
         Checked before each forward.
+    company : int
+        How many requests share forwards with this one, itself included; whoever drives it says so.
     """
 
     sampler: Sampler
@@ -80,6 +82,7 @@ class Answering:
     prompt_token_ids: Sequence[int]
     eos_ids: frozenset[int]
     cancel: threading.Event | None = None
+    company: int = 1
     token_ids: list[int] = field(default_factory=list)
 
     @property

@@ -84,7 +84,7 @@ class TokenDraft(NoDraft):
         """See `Draft`."""
         del target
         yield from ()
-        wanted = max(min(count, self._horizon.count()), 0)
+        wanted = max(min(count, self._horizon.count(answering.company)), 0)
         return self._lookup.propose(fresh, len(answering.prompt_token_ids), wanted)
 
     def learn(self, proposed: int, accepted: int) -> None:
@@ -164,7 +164,7 @@ class KVDraft:
     ) -> Part[list[int]]:
         """See `Draft`; goes on while the target is on its way."""
         target.fetch()
-        wanted = min(self._horizon.count(), count)
+        wanted = min(self._horizon.count(answering.company), count)
         if wanted <= 0 and (target.is_here() or count <= 0):
             return []
         proposed: list[int] = []

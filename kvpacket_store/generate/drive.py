@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from kvpacket_store.errors import SwapFailedError
-from kvpacket_store.generate.answering import Asked, Decoding, Final, Provisional, Wait
+from kvpacket_store.generate.answering import Answering, Asked, Decoding, Final, Provisional, Wait
 from kvpacket_store.models import RowWork
 
 __all__ = ["Event", "Failed", "Finished", "Run", "Together", "decode_alone"]
@@ -70,24 +70,24 @@ class Together:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._decodings: dict[int, Decoding] = {}
+        self._decodings: dict[int, tuple[Answering, Decoding]] = {}
         self._asked: dict[int, RowWork | Wait | None] = {}
         self._answers: dict[int, torch.Tensor] = {}
 
     def __len__(self) -> int:
         return len(self._asked)
 
-    def join(self, index: int, decoding: Decoding) -> None:
-        """Take a request in, under a number of the caller's."""
-        self._decodings[index] = decoding
+    def join(self, index: int, answering: Answering, decoding: Decoding) -> None:
+        """Take a request and its decoding in, under a number of the caller's."""
+        self._decodings[index] = answering, decoding
         self._asked[index] = None
 
     def leave(self, index: int) -> None:
         """Let a request go before its end; nothing happens where it has gone."""
         self._asked.pop(index, None)
         self._answers.pop(index, None)
-        if (decoding := self._decodings.pop(index, None)) is not None:
-            decoding.close()
+        if (left := self._decodings.pop(index, None)) is not None:
+            left[1].close()
 
     def step(self) -> list[Event]:
         """Run one shared forward a model; return what requests gave: their numbers, and events."""
@@ -127,7 +127,8 @@ class Together:
 
     def _advance(self, index: int, events: list[Event]) -> None:
         """Go on with one request until it asks for something; write down what."""
-        decoding = self._decodings[index]
+        answering, decoding = self._decodings[index]
+        answering.company = len(self)
         asked = _next(decoding, self._answers.pop(index, None))
         while asked is not None and not isinstance(asked, RowWork | Wait):
             events.append((index, asked))

@@ -25,15 +25,41 @@ class Costs:
         A verification of one row.
     row : float
         Each further row of it.
+    shared, draft_shared : float
+        What of a plain step and of a draft step is paid once for all requests of a forward: the
+        reading of weights.
     """
 
     draft: float = 0.5
     verify: float = 1.0
     row: float = 0.12
+    shared: float = 0.0
+    draft_shared: float = 0.0
 
     def without_draft(self) -> Costs:
         """Return the same for drafts that cost nothing to make."""
-        return replace(self, draft=0.0)
+        return replace(self, draft=0.0, draft_shared=0.0)
+
+    def among(self, requests: int) -> Costs:
+        """Return the same for one of so many requests that share their forwards.
+
+        Each then pays a part of the weights' reading, so that its own rows weigh more.
+
+        Examples
+        --------
+        >>> costs = Costs(draft=0.75, row=0.1, shared=0.75, draft_shared=0.5).among(2)
+        >>> round(costs.draft, 2), costs.verify, round(costs.row, 2)
+        (0.8, 1.0, 0.16)
+        """
+        saved = 1 - 1 / requests
+        plain = 1 - saved * self.shared
+        return Costs(
+            draft=(self.draft - saved * self.draft_shared) / plain,
+            verify=(self.verify - saved * self.shared) / plain,
+            row=self.row / plain,
+            shared=self.shared / requests / plain,
+            draft_shared=self.draft_shared / requests / plain,
+        )
 
     def speedup(self, accepted_share: float, count: int) -> float:
         """Return tokens per plain step for ``count`` drafts, each accepted with that chance.
@@ -55,8 +81,9 @@ class FixedHorizon:
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
 
-    def count(self) -> int:
+    def count(self, requests: int = 1) -> int:
         """Return the number given."""
+        del requests
         return self._num_tokens
 
     def doubts(self, margin: float) -> bool:
@@ -100,10 +127,17 @@ class Horizon:
         self._least = 1 if always else 0
         self._idle_rounds = 0
 
-    def count(self) -> int:
-        """Return how many tokens to draft now; 0 where it does not pay."""
+    def count(self, requests: int = 1) -> int:
+        """Return how many tokens to draft now; 0 where it does not pay.
+
+        Parameters
+        ----------
+        requests : int
+            How many share forwards with this one, itself included.
+        """
+        costs = self._costs.among(requests)
         counts = range(self._least, self._most + 1)
-        best = max(counts, key=lambda count: self._costs.speedup(self._share, count))
+        best = max(counts, key=lambda count: costs.speedup(self._share, count))
         if best == 0:
             self._idle_rounds += 1
             if self._idle_rounds % 16 == 0:  # text changes: look again now and then

@@ -74,7 +74,7 @@ class ModelDraft:
         if not self._can_read or count <= 0:
             return []
         if self._inner is None:
-            if self._horizon.count() <= 0:
+            if self._horizon.count(answering.company) <= 0:
                 return []
             self._inner = yield from self._read(answering)
         return (yield from self._inner.propose(answering, fresh, count, target))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvpacket_store.api import measured_costs
-from kvpacket_store.api.costs import costs_of
+from kvpacket_store.api.costs import costs_of, costs_of_model
 from kvpacket_store.api.measured_costs import MeasuredCosts, costs_path, read_costs, write_costs
 from kvpacket_store.benchmarks.calibration import calibrate, fit_costs
 
@@ -77,3 +77,18 @@ def test_forwards_are_timed_at_every_context(model):
     assert slots == {64, model.max_positions - 16}
     assert {row["rows"] for row in told["rows"]} == {1, 2, 4, 8, 16}
     assert all(row["ms"] > 0 and row["fitted_ms"] > 0 for row in told["rows"])
+
+
+def test_weights_are_shared_by_all_requests_of_a_forward():
+    costs = COSTS.costs(4000, 1000)  # a step takes 40 ms, 18 of them for weights alone
+    assert costs.shared == costs.draft_shared == pytest.approx(18 / 40)
+    among = costs.among(4)  # 18 / 4 + 22 ms each; of a draft step 18 / 4 + 7, of a row 6
+    assert among.draft == pytest.approx(11.5 / 26.5)
+    assert among.row == pytest.approx(6 / 26.5)
+
+
+def test_another_models_weights_are_shared_as_well(model):
+    theirs = MeasuredCosts(8.0, 0.001, 1.0, 0.0)
+    costs = COSTS.costs_with(theirs, 4000, 2000)
+    assert (costs.draft, costs.draft_shared) == pytest.approx((10 / 40, 7 / 40))
+    assert costs_of_model(model, model, 400, 100) == costs_of(model, 400, 100)

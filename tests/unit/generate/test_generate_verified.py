@@ -52,11 +52,11 @@ class Knowing(NoDraft):
         ]
 
 
-def decode_together(decodings, run):
+def decode_together(requests, run):
     """All join at once; yield what they give."""
     together = Together(run)
-    for index, decoding in enumerate(decodings):
-        together.join(index, decoding)
+    for index, request in enumerate(requests):
+        together.join(index, request.answering, request.decoding)
     while len(together):
         yield from together.step()
 
@@ -71,7 +71,7 @@ class Request:
         self.cache = model.new_cache(slots_for(len(PROMPT), self.options.max_new_tokens))
         logits = model.forward(PROMPT, self.cache)[-1]
         sampler = Sampler.of(self.options)
-        answering = Answering(sampler, self.options, PROMPT, eos_ids, cancel)
+        self.answering = answering = Answering(sampler, self.options, PROMPT, eos_ids, cancel)
         if draft is None and kind == "rows":
             self.decoding = plain_decoding(answering, self.cache, logits)
             return
@@ -255,7 +255,7 @@ def test_many_together_give_what_each_gives_alone(any_model):
     ]
     requests.append(Request(model, Knowing(reference, 1.0), kind, cancel=cancel))
     found, ends = [[] for _ in requests], {}
-    for index, event in decode_together([r.decoding for r in requests], model.row_forward()):
+    for index, event in decode_together(requests, model.row_forward()):
         if isinstance(event, Final):
             found[index].append(event.token_id)
             if len(found[4]) == 3:
@@ -278,5 +278,17 @@ def test_together_forwards_are_shared(model):
         sizes.append(len(works))
         return run(works)
 
-    list(decode_together([r.decoding for r in requests], counted))
+    list(decode_together(requests, counted))
     assert set(sizes) == {3}
+
+
+def test_drafts_hear_how_many_share_forwards(model):
+    class Listening(NoDraft):
+        def propose(self, answering, fresh, count, target):
+            heard[answering.options.max_new_tokens].append(answering.company)
+            return (yield from super().propose(answering, fresh, count, target))
+
+    heard = {3: [], 6: [], 9: []}
+    requests = [Request(model, Listening(), max_new_tokens=length) for length in heard]
+    list(decode_together(requests, model.row_forward()))
+    assert heard == {3: [3, 3], 6: [3, 3, 2, 2, 2], 9: [3, 3, 2, 2, 2, 1, 1, 1]}
