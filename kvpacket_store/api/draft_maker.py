@@ -31,8 +31,8 @@ from kvpacket_store.generate import (
     Horizon,
     KVDraft,
     LookupDraft,
+    NGramIndex,
     NoDraft,
-    TokenDraft,
 )
 from kvpacket_store.models import SlotCache
 from kvpacket_store.types import TokenIds
@@ -135,9 +135,7 @@ class DraftMaker:
     ) -> Draft:
         model, slots = self._store.model, ground.assembled.plan.prompt_positions
         if part == LOOKUP:
-            costs = costs_of(model, slots, 0).without_draft()
-            horizon = Horizon(costs, start=0.5, most=10)
-            return TokenDraft(LookupDraft(ground.target_ids), horizon)
+            return LookupDraft(NGramIndex(ground.target_ids), costs_of(model, slots, 0))
         if part == MODEL and self._draft_model is not None:
             draft = self._draft_model.draft(ground.assembled.text_ids, slots, options)
             found.of_models.append(draft)

@@ -3,7 +3,7 @@
 from kvpacket_store.generate.answering import Answering, Final, Provisional, Wait
 from kvpacket_store.generate.blocks import BlockTarget, slots_for
 from kvpacket_store.generate.choice import Choice
-from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, NoDraft, TokenDraft
+from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, LookupDraft, NoDraft
 from kvpacket_store.generate.drive import (
     Failed,
     Finished,
@@ -12,7 +12,7 @@ from kvpacket_store.generate.drive import (
     decode_alone,
 )
 from kvpacket_store.generate.horizon import Costs, FixedHorizon, Horizon
-from kvpacket_store.generate.lookup import LookupDraft
+from kvpacket_store.generate.lookup import NGramIndex
 from kvpacket_store.generate.model_draft import ModelDraft
 from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.plain import plain_decoding
@@ -37,6 +37,7 @@ __all__ = [
     "KVDraft",
     "LookupDraft",
     "ModelDraft",
+    "NGramIndex",
     "NoDraft",
     "Provisional",
     "RowTarget",
@@ -45,7 +46,6 @@ __all__ = [
     "SwapTarget",
     "Target",
     "Together",
-    "TokenDraft",
     "VerifiedCounts",
     "Wait",
     "decode_alone",

@@ -7,70 +7,59 @@ lookup decoding (Saxena 2023); the n-gram index and continuing over the end are 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-__all__ = ["LookupDraft"]
+__all__ = ["LENGTHS", "Match", "NGramIndex"]
 
-# n-grams; about 250 bytes each with its key, so 32 MB. Three lengths of 40,000 tokens fit.
+# n-grams; about 250 bytes each with its key, so 32 MB. Four lengths of 32,000 tokens fit.
 _MOST_ENTRIES = 1 << 17
 
+LENGTHS = (2, 3, 4, 8)
+"""Last tokens that must have occurred together before."""
 
-class LookupDraft:
-    """Proposes what followed the most recent occurrence of the last n tokens, the longest n first.
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The last ``length`` tokens occurred before, and ended at token ``end``."""
+
+    length: int
+    end: int
+
+
+class NGramIndex:
+    """One request's tokens, and where each n-gram of them ended last.
 
     Parameters
     ----------
-    prompt_token_ids : sequence of int
+    token_ids : sequence of int
         The whole prompt. Placeholders at soft tokens do no harm: a proposal may be wrong.
-    longest, shortest : int
-        How many last tokens must have occurred together before.
+    lengths : collection of int
+        Of n-grams.
 
     Examples
     --------
-    >>> draft = LookupDraft([1, 2, 3, 4, 9], shortest=2)
-    >>> draft.propose([2, 3], position=6, count=3)
+    >>> index = NGramIndex([1, 2, 3, 4, 9])
+    >>> index.extend([2, 3])
+    >>> index.match()
+    Match(length=2, end=3)
+    >>> index.after(index.match(), 3)
     [4, 9, 2]
-    >>> draft.propose([7], position=7, count=3)
-    []
+    >>> index.extend([7])
+    >>> index.match() is None
+    True
     """
 
-    def __init__(
-        self, prompt_token_ids: Sequence[int], *, longest: int = 4, shortest: int = 2
-    ) -> None:
-        if not 1 <= shortest <= longest:
-            raise ValueError(f"n-grams of {shortest} to {longest} tokens; 1 ≤ shortest ≤ longest")
-        self._lengths = range(longest, shortest - 1, -1)
+    def __init__(self, token_ids: Sequence[int], lengths: Collection[int] = LENGTHS) -> None:
+        if not lengths or min(lengths) < 1:
+            raise ValueError(f"n-grams of {lengths} tokens; each has one at least")
+        self._lengths = sorted(set(lengths), reverse=True)
         self._token_ids: list[int] = []
         self._ends: OrderedDict[tuple[int, ...], int] = OrderedDict()  # n-gram → where it ends
         fitting = _MOST_ENTRIES // len(self._lengths)
-        self._extend(prompt_token_ids[-fitting:])
+        self.extend(token_ids[-fitting:])
 
-    def propose(self, token_ids: Sequence[int], position: int, count: int) -> list[int]:
-        """Return up to ``count`` tokens after ``token_ids``, none where nothing matches.
-
-        A repetition is continued over the end of what is known.
-
-        Parameters
-        ----------
-        token_ids : sequence of int
-            Final tokens since the last call, or since the prompt.
-        position : int
-            Not needed: tokens come in order.
-        count : int
-            Most tokens wanted.
-        """
-        del position
-        self._extend(token_ids)
-        known = len(self._token_ids)
-        end = self._match()
-        if end is None:
-            return []
-        proposed: list[int] = []
-        for place in range(end, end + count):
-            proposed.append(self._token_ids[place] if place < known else proposed[place - known])
-        return proposed
-
-    def _extend(self, token_ids: Sequence[int]) -> None:
+    def extend(self, token_ids: Sequence[int]) -> None:
         """Append tokens; an n-gram is indexed once a token follows it, so none matches itself."""
         for token_id in token_ids:
             for length in self._lengths:
@@ -78,17 +67,24 @@ class LookupDraft:
                     self._index(tuple(self._token_ids[-length:]))
             self._token_ids.append(token_id)
 
+    def match(self) -> Match | None:
+        """Return the most recent occurrence of the longest known last n-gram."""
+        for length in self._lengths:
+            if length <= len(self._token_ids):
+                end = self._ends.get(tuple(self._token_ids[-length:]))
+                if end is not None:
+                    return Match(length, end)
+        return None
+
+    def after(self, match: Match, count: int) -> list[int]:
+        """Return ``count`` tokens after a match; a repetition goes on over the end of all."""
+        known, found = len(self._token_ids), list[int]()
+        for place in range(match.end, match.end + count):
+            found.append(self._token_ids[place] if place < known else found[place - known])
+        return found
+
     def _index(self, gram: tuple[int, ...]) -> None:
         self._ends[gram] = len(self._token_ids)
         self._ends.move_to_end(gram)
         if len(self._ends) > _MOST_ENTRIES:
             self._ends.popitem(last=False)
-
-    def _match(self) -> int | None:
-        """Return where the most recent occurrence of the longest known last n-gram ends."""
-        for length in self._lengths:
-            if length <= len(self._token_ids):
-                end = self._ends.get(tuple(self._token_ids[-length:]))
-                if end is not None:
-                    return end
-        return None

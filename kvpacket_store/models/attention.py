@@ -88,11 +88,13 @@ def grouped_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend with ``query [B, Hq, Q, D]`` to ``key, value [B, H, T, D]``; give ``[B, Q, Hq, D]``.
 
+    Where slots are wider than what the model computes in, attention is computed in theirs.
     ``attention_mask`` is None (the mask follows from the slots) or bool/float ``[B, 1, Q, T]``,
     which is used as it is: tests and adapter training pass block masks. A rule in force
     (`attending`) takes the place of all this.
     """
     raise_if_cancelled()
+    computed_in, query = query.dtype, query.to(key.dtype)
     observe_query(query)
     scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
     window = kwargs.get("sliding_window")
@@ -100,17 +102,17 @@ def grouped_attention(
     if rule is not None:
         layer = int(module.layer_idx)  # type: ignore[arg-type]
         mixed = rule(AttentionCall(layer, query, key, value, scaling, window))
-        return mixed.transpose(1, 2), None
+        return mixed.transpose(1, 2).to(computed_in), None
     rows = query.shape[2]
     if attention_mask is not None:
         out = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
         )
-        return out.transpose(1, 2), None
+        return out.transpose(1, 2).to(computed_in), None
     key, value = _visible_part(key, value, rows, window)
     if rows == 1 and query.shape[0] == 1 and (window is None or window >= key.shape[2]):
         mixed = single_row_attention(query[0, :, 0], key[0], value[0], scaling)
-        return mixed[None, None], None
+        return mixed[None, None].to(computed_in), None
     # `is_causal` of the fused kernel is aligned to the first slot: right only without a past.
     square = rows == key.shape[2] and (window is None or window >= rows)
     out = functional.scaled_dot_product_attention(
@@ -122,7 +124,7 @@ def grouped_attention(
         scale=scaling,
         enable_gqa=True,
     )
-    return out.transpose(1, 2), None
+    return out.transpose(1, 2).to(computed_in), None
 
 
 def register_attention() -> None:

@@ -17,8 +17,7 @@ from kvpacket_store.models.describe import fingerprint_of, layout_of
 from kvpacket_store.models.dtypes import kv_dtype_of
 from kvpacket_store.models.families import family_of
 from kvpacket_store.models.rotary import Rotary, layer_types_of, rotaries_of
-from kvpacket_store.models.row_step import RowStep, has_row_step
-from kvpacket_store.models.rows import RowForward, RowWork, has_row_forward
+from kvpacket_store.models.rows import RowForward, RowWork, is_hooked, suits_row_kernels
 from kvpacket_store.models.slots import SlotCache
 from kvpacket_store.models.swap_cache import SwapCache
 from kvpacket_store.models.tokenizer import HFTokenizer
@@ -83,6 +82,11 @@ class Model:
         """What the model computes in."""
         return self.embedding.weight.dtype  # type: ignore[no-any-return]
 
+    @cached_property
+    def slot_dtype(self) -> torch.dtype:
+        """What caches hold: fp32 where row kernels can run, which read and write nothing else."""
+        return torch.float32 if suits_row_kernels(self) else self.dtype
+
     @property
     def kv_dtype(self) -> KVDtype:
         """The KV dtype of the model as stored; it may compute in a wider one here."""
@@ -124,16 +128,16 @@ class Model:
 
     def new_cache(self, num_slots: int) -> SlotCache:
         """Return an empty cache of ``num_slots`` rows."""
-        return SlotCache(self.layout.shape(num_slots), self.dtype, self.device)
+        return SlotCache(self.layout.shape(num_slots), self.slot_dtype, self.device)
 
     def cache_bytes(self, num_slots: int) -> int:
         """Return what a cache of so many slots takes."""
-        return 2 * math.prod(self.layout.shape(num_slots)) * self.dtype.itemsize
+        return 2 * math.prod(self.layout.shape(num_slots)) * self.slot_dtype.itemsize
 
     def new_swap_cache(self, num_slots: int, *, kept_from: int) -> SwapCache:
         """Return a cache without memory; slots from ``kept_from`` on are never dropped."""
         shape = self.layout.shape(num_slots)
-        return SwapCache(shape, self.dtype, self.device, kept_from=kept_from)
+        return SwapCache(shape, self.slot_dtype, self.device, kept_from=kept_from)
 
     @torch.inference_mode()
     def embed(self, token_ids: TokenIds) -> torch.Tensor:
@@ -185,8 +189,7 @@ class Model:
         would get alone. Elsewhere works run one after another, as `forward` runs them.
         """
         if not self.rows_are_alike:
-            single = RowStep(self) if has_row_step(self) else None
-            return lambda works: [self._run_alone(work, single) for work in works]
+            return lambda works: [self._run_alone(work) for work in works]
         together = RowForward(self)
 
         def run(works: Sequence[RowWork]) -> list[torch.Tensor]:
@@ -194,7 +197,7 @@ class Model:
             if rows := [work for work in works if not work.is_prompt]:
                 with self._forwarding:
                     shared = iter(together.run(rows))
-            return [self._run_alone(w, None) if w.is_prompt else next(shared) for w in works]
+            return [self._run_alone(w) if w.is_prompt else next(shared) for w in works]
 
         return run
 
@@ -210,19 +213,15 @@ class Model:
     def rows_are_alike(self) -> bool:
         """Whether a row's bits do not depend on the rows that share its forward."""
         with self._forwarding:  # taps of a prefill on another thread are none of the model's
-            return has_row_forward(self)
+            return suits_row_kernels(self) and not is_hooked(self)
 
     def row_step(self, cache: SlotCache) -> Callable[[int], torch.Tensor]:
         """Return what appends one token to ``cache`` and gives the next logits ``[vocab]``."""
         run = self.row_forward()
         return lambda token_id: run((RowWork(cache, (token_id,)),))[0][0]
 
-    def _run_alone(self, work: RowWork, single: RowStep | None) -> torch.Tensor:
-        """Run one work; one row may take a shorter way to the bits of `forward`."""
-        if single is None or len(work.token_ids) > 1:
-            return self.forward(tuple(work.token_ids), work.cache, keep_logits=work.keep_logits)
-        with self._forwarding:
-            return single(work.token_ids[0], work.cache)[None]
+    def _run_alone(self, work: RowWork) -> torch.Tensor:
+        return self.forward(tuple(work.token_ids), work.cache, keep_logits=work.keep_logits)
 
     @torch.inference_mode()
     def capture(
@@ -282,7 +281,8 @@ class Model:
         probe = tuple(i % vocabulary for i in (1, 5, 9, 3, 11, 2, 7))
         k, v = self.capture(probe, cache)
         rotated = self.rotate_keys(k, torch.arange(7, device=self.device))
-        if not (torch.equal(rotated, cache.k_slots) and torch.equal(v, cache.v_slots)):
+        slots = (cache.k_slots.to(k.dtype), cache.v_slots.to(v.dtype))  # no bit is lost
+        if not (torch.equal(rotated, slots[0]) and torch.equal(v, slots[1])):
             raise UnsupportedModelError(
                 f"model {self.name!r} ({self.config.model_type}): keys captured before RoPE do not "
                 "give its own keys; its code differs from what this version supports"

@@ -1,5 +1,6 @@
 """A few rows of several requests in one forward, each with the bits it would have alone."""
 
-from .forward import RowForward, RowWork, has_row_forward
+from .forward import RowForward, RowWork
+from .weights import is_hooked, suits_row_kernels
 
-__all__ = ["RowForward", "RowWork", "has_row_forward"]
+__all__ = ["RowForward", "RowWork", "is_hooked", "suits_row_kernels"]

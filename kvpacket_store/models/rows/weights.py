@@ -15,21 +15,30 @@ from kvpacket_store.models.rows.micro import LANES
 if TYPE_CHECKING:
     from kvpacket_store.models.model import Model
 
-__all__ = ["LayerWeights", "Linear", "has_row_forward", "layer_weights", "linear_weights"]
+__all__ = [
+    "LayerWeights",
+    "Linear",
+    "is_hooked",
+    "layer_weights",
+    "linear_weights",
+    "norm_weights",
+    "suits_row_kernels",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _PLAIN = (torch.nn.Linear, TwoWidthLinear)
+_DTYPES = (torch.float32, torch.bfloat16)
 _NO_BIAS = np.empty(0, np.float32)
 
 
-def has_row_forward(model: Model) -> bool:
+def suits_row_kernels(model: Model) -> bool:
     """Whether a model is made of nothing but what the row kernels run."""
     config = model.config
     if config.model_type not in _FAMILIES or model.device.type != "cpu":
         return False
-    if config.hidden_act != "silu" or len(model.rotaries) != 1 or model.dtype != torch.float32:
+    if config.hidden_act != "silu" or len(model.rotaries) != 1 or model.dtype not in _DTYPES:
         return False
     if any(layer.sliding_window_tokens is not None for layer in model.layout.layers):
         return False
@@ -40,8 +49,13 @@ def has_row_forward(model: Model) -> bool:
     maps = [m for layer in decoder.layers for m in layer.modules() if hasattr(m, "in_features")]
     if any(m.in_features % LANES for m in maps) or model.layout.head_dim % LANES:
         return False
-    hooks = [m for m in decoder.modules() if m._forward_hooks or m._forward_pre_hooks]
-    return not hooks and all(type(m) in _PLAIN for m in [*maps, model.hf.lm_head])
+    return all(type(m) in _PLAIN for m in [*maps, model.hf.lm_head])
+
+
+def is_hooked(model: Model) -> bool:
+    """Whether somebody hears or changes what layers do; row kernels would pass by."""
+    modules = model.hf.get_decoder().modules()
+    return any(m._forward_hooks or m._forward_pre_hooks for m in modules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,7 @@ def linear_weights(module: torch.nn.Linear) -> Linear:
         weight = module.narrow_weight
     bits = weight.view(torch.uint16) if weight.dtype == torch.bfloat16 else weight
     bias: torch.Tensor | None = module.bias  # torch declares it a tensor always
-    return Linear(bits.numpy(), _NO_BIAS if bias is None else bias.detach().numpy())
+    return Linear(bits.numpy(), _NO_BIAS if bias is None else bias.detach().float().numpy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +114,4 @@ def layer_weights(layer: Any) -> LayerWeights:
 
 def norm_weights(norm: Any) -> tuple[Array, float]:
     """Return an RMS norm's weight and epsilon."""
-    return norm.weight.detach().numpy(), float(norm.variance_epsilon)
+    return norm.weight.detach().float().numpy(), float(norm.variance_epsilon)

@@ -11,8 +11,7 @@ from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine, Store
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.errors import CorruptRecordError
-from kvpacket_store.models import ViewCache
-from kvpacket_store.models.row_step import RowStep
+from kvpacket_store.models import Model, ViewCache
 
 PACKED = {
     "guarded": ["int8", "snapkv:0.5*int4"],
@@ -39,20 +38,21 @@ def store_of(tmp_path, word_embedder):
         store.close()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float16), ("gemma3", torch.bfloat16)])
 def test_drafts_on_packed_views_go_row_by_row_and_decide_nothing(
-    store_of, tiny_model, monkeypatch, dtype
+    store_of, tiny_model, monkeypatch, kind, dtype
 ):
-    model = tiny_model("llama", dtype)
+    model = tiny_model(kind, dtype)
     assert not model.rows_are_alike
     engine = Engine(store_of(model))
-    step, caches = RowStep.__call__, []
+    forward, caches = Model.forward, []
 
-    def seen(self, token_id, cache):
-        caches.append(type(cache))
-        return step(self, token_id, cache)
+    def seen(self, inputs, cache, **options):
+        if len(inputs) == 1:
+            caches.append(type(cache))
+        return forward(self, inputs, cache, **options)
 
-    monkeypatch.setattr(RowStep, "__call__", seen)
+    monkeypatch.setattr(Model, "forward", seen)
     for exactness, names in PACKED.items():
         plain = ask(engine, decode="full", exactness=exactness)
         for name in names:

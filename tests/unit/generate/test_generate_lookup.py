@@ -9,93 +9,136 @@ from kvpacket_store.generate import (
     BlockTarget,
     Costs,
     GenerationOptions,
-    Horizon,
     LookupDraft,
+    NGramIndex,
     NoDraft,
     Sampler,
-    TokenDraft,
     VerifiedCounts,
     decode_alone,
     slots_for,
     verified_decoding,
 )
 from kvpacket_store.generate import lookup as module
+from kvpacket_store.generate.lookup import Match
 
+OPTIONS = GenerationOptions(max_new_tokens=40)
 PROMPT = (*range(40, 70), *range(50, 60))
 few_tokens = st.lists(st.integers(0, 3), max_size=40)
 
 
-def test_the_longest_match_comes_before_the_most_recent():
-    draft = LookupDraft([1, 2, 3, 4, 7, 9, 3, 4, 8, 1, 2, 3])
-    assert draft.propose([4], 12, 2) == [7, 9]
+def after_match(index, count):
+    match = index.match()
+    return None if match is None else index.after(match, count)
 
 
-def test_of_equal_matches_the_most_recent_wins():
-    draft = LookupDraft([1, 2, 7, 5, 1, 2, 8, 5, 1])
-    assert draft.propose([2], 9, 1) == [8]
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        pytest.param([1, 2, 3, 4, 7, 9, 3, 4, 8, 1, 2, 3, 4], [7, 9], id="longest-before-recent"),
+        pytest.param([1, 2, 7, 5, 1, 2, 8, 5, 1, 2], [8, 5], id="recent-of-equal"),
+        pytest.param([5, 1, 2, 3, 1, 2, 3], [1, 2], id="repetition"),
+    ],
+)
+def test_what_followed_is_proposed(tokens, expected):
+    assert after_match(NGramIndex(tokens), 2) == expected
 
 
 def test_a_repetition_goes_on_over_the_end():
-    draft = LookupDraft([5, 1, 2, 3, 1, 2])
-    assert draft.propose([3], 6, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert after_match(NGramIndex([5, 1, 2, 3, 1, 2, 3]), 7) == [1, 2, 3, 1, 2, 3, 1]
 
 
 @pytest.mark.parametrize("prompt", [(), (1,), (1, 2), (1, 2, 3, 4, 5, 6)])
 def test_nothing_is_proposed_where_nothing_matches(prompt):
-    assert list(LookupDraft(prompt).propose([7], len(prompt), 8)) == []
+    assert NGramIndex([*prompt, 7]).match() is None
 
 
-def test_what_was_handed_over_is_known_later():
-    draft = LookupDraft([9])
-    assert draft.propose([1, 2, 3], 3, 4) == []
-    assert draft.propose([4, 1, 2], 6, 2) == [3, 4]
-    assert draft.propose([], 6, 0) == []
-
-
-def longest_suffix_match(tokens, longest, shortest):
+def longest_suffix_match(tokens, lengths):
     """The definition, by hand: where the most recent occurrence of the longest n-gram ends."""
-    for length in range(longest, shortest - 1, -1):
+    for length in sorted(lengths, reverse=True):
         gram = tokens[len(tokens) - length :]
         for end in range(len(tokens) - 1, length - 1, -1):
             if length <= len(tokens) and tokens[end - length : end] == gram:
-                return end
+                return Match(length, end)
     return None
 
 
 @pytest.mark.property
-@given(few_tokens, st.lists(few_tokens, max_size=4), st.integers(0, 12), st.data())
-def test_every_proposal_follows_the_matching_tokens(prompt, rounds, count, data):
-    shortest = data.draw(st.integers(1, 3))
-    longest = data.draw(st.integers(shortest, 4))
-    draft, tokens = LookupDraft(prompt, longest=longest, shortest=shortest), [*prompt]
+@given(
+    few_tokens,
+    st.lists(few_tokens, max_size=4),
+    st.integers(0, 12),
+    st.sets(st.integers(1, 6), min_size=1),
+)
+def test_every_proposal_follows_the_matching_tokens(prompt, rounds, count, lengths):
+    index, tokens = NGramIndex(prompt, lengths), [*prompt]
     for fresh in rounds:
         tokens += fresh
-        proposed = draft.propose(fresh, len(tokens) - 1, count)
-        end = longest_suffix_match(tokens, longest, shortest)
-        assert len(proposed) == (0 if end is None else count)
-        if end is not None:
-            assert proposed == [*tokens, *proposed][end : end + count]
+        index.extend(fresh)
+        match = longest_suffix_match(tokens, lengths)
+        assert index.match() == match
+        if match is not None:
+            proposed = index.after(match, count)
+            assert proposed == [*tokens, *proposed][match.end : match.end + count]
 
 
 def test_the_index_keeps_what_is_recent(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_ENTRIES", 30)
-    draft = LookupDraft(range(1000))
-    assert len(draft._ends) <= 30
-    assert draft.propose([992, 993, 994], 1002, 2) == [995, 996]
-    assert draft.propose([3, 4, 5], 1005, 2) == []
-    draft.propose(range(5000, 6000), 2005, 1)
-    assert len(draft._ends) == 30
-    assert draft.propose([5996, 5997], 2007, 2) == [5998, 5999]
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 40)
+    index = NGramIndex(range(1000))
+    assert len(index._ends) <= 40
+    index.extend([992, 993, 994])
+    assert after_match(index, 2) == [995, 996]
+    index.extend([3, 4, 5])
+    assert index.match() is None
+    index.extend(range(5000, 6000))
+    assert len(index._ends) == 40
+    index.extend([5996, 5997])
+    assert after_match(index, 2) == [5998, 5999]
 
 
-@pytest.mark.parametrize(("longest", "shortest"), [(1, 2), (2, 0)])
-def test_lengths_are_checked(longest, shortest):
-    with pytest.raises(ValueError, match="shortest"):
-        LookupDraft([1], longest=longest, shortest=shortest)
+@pytest.mark.parametrize("lengths", [(), (2, 0)])
+def test_lengths_are_checked(lengths):
+    with pytest.raises(ValueError, match="one at least"):
+        NGramIndex([1], lengths)
 
 
-def drafting(lookup):
-    return TokenDraft(lookup, Horizon(Costs(draft=0.0, row=0.01), most=10))
+def drafting(index):
+    return LookupDraft(index, Costs(row=0.01))
+
+
+def proposals(draft, fresh, company=1):
+    answering = Answering(Sampler.of(OPTIONS), OPTIONS, PROMPT, frozenset(), company=company)
+    part = draft.propose(answering, fresh, 32, None)
+    with pytest.raises(StopIteration) as end:
+        next(part)
+    return end.value.value
+
+
+def test_among_many_only_long_matches_are_worth_their_rows():
+    costs = Costs(row=0.127, shared=0.81)  # SmolLM2 at 2,100 slots
+    prompt = [1, 2, *range(100, 110), 5, *range(20, 28), *range(200, 210), 5]
+    short, long = [1, 2], [*range(20, 28)]
+    alone = [len(proposals(LookupDraft(NGramIndex(prompt), costs), last)) for last in (short, long)]
+    among = [
+        len(proposals(LookupDraft(NGramIndex(prompt), costs), last, company=8))
+        for last in (short, long)
+    ]
+    assert alone[0] > 0
+    assert alone[1] >= among[1] > 0 == among[0]
+
+
+def test_each_length_follows_what_becomes_of_its_own_matches():
+    costs = Costs(row=0.127)
+    prompt = [1, 2, 9, *range(20, 28), 50, 6]
+    draft = LookupDraft(NGramIndex(prompt), costs)
+    long = [*range(20, 28)]
+    expected = len(proposals(LookupDraft(NGramIndex(prompt), costs), long))
+    counts = []
+    for unseen in range(1000, 1040):
+        counts.append(len(proposals(draft, [unseen, 1, 2])))
+        draft.learn(counts[-1], 0)
+    assert counts[0] > 0
+    assert sum(counts[-16:]) <= 1  # it looks again now and then
+    assert len(proposals(draft, long)) == expected > 0
 
 
 def answer(model, draft, **options):
@@ -111,8 +154,8 @@ def answer(model, draft, **options):
 @pytest.mark.parametrize("sampled", [{}, {"temperature": 0.3, "seed": 1, "sampling_top_k": 3}])
 def test_verified_with_it_gives_the_reference(any_model, sampled):
     reference, _ = answer(any_model, NoDraft(), **sampled)
-    assert answer(any_model, drafting(LookupDraft(PROMPT)), **sampled)[0] == reference
-    quoting = LookupDraft([*PROMPT[-4:], *reference, *PROMPT])  # the answer stands in a document
+    assert answer(any_model, drafting(NGramIndex(PROMPT)), **sampled)[0] == reference
+    quoting = NGramIndex([*PROMPT[-4:], *reference, *PROMPT])  # the answer stands in a document
     found, counts = answer(any_model, drafting(quoting), **sampled)
     assert found == reference
     assert counts.accepted > 30

@@ -29,7 +29,7 @@ DOCUMENT, QUESTION = tuple(range(40, 70)), (7, 8, 9, 10)
 PROMPT = (*DOCUMENT, *QUESTION)
 NEW = 37
 LOST_AT = 2  # layers 0 and 1 have the rows of a verification by then
-UNLIKE = [("mistral", torch.float32), ("gemma3", torch.float32), ("llama", torch.bfloat16)]
+UNLIKE = [("mistral", torch.float32), ("gemma3", torch.float32), ("llama", torch.float16)]
 
 
 class Losing(SwapCache):
@@ -97,7 +97,7 @@ class Request:
         exact = model.new_cache(len(DOCUMENT))
         model.forward(DOCUMENT, exact)
         shape = model.layout.shape(slots_for(len(PROMPT), NEW))
-        self.cache = Losing(shape, model.dtype, model.device, kept_from=len(DOCUMENT))
+        self.cache = Losing(shape, model.slot_dtype, model.device, kept_from=len(DOCUMENT))
         self.cache.set_length(len(DOCUMENT))
         self.swap = Filling(self.cache, exact, keep=keep)
         self.counts, self.lost, self.forwards = VerifiedCounts(), lost, 0

@@ -1,11 +1,13 @@
 """Rows of several requests in one forward: near the model's own, the same bits in any company."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from kvpacket_store.errors import CancelledError, ContextOverflowError
-from kvpacket_store.models import RowWork, cancellable, load_model
+from kvpacket_store.models import Model, RowWork, cancellable, load_model
 from kvpacket_store.models.rows import RowForward, kernels, reference
 
 LLAMA_LIKE = ["llama", "llama-linear", "llama-llama3", "llama-yarn", "qwen2", "qwen3"]
@@ -61,6 +63,30 @@ def test_narrow_weights_are_used_as_they_lie(tiny_model, tmp_path):
     own = model.forward(TOKENS, caches[1], keep_logits=len(TOKENS))
     rows = model.row_forward()((RowWork(caches[0], TOKENS, len(TOKENS)),))[0]
     torch.testing.assert_close(rows, own, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", LLAMA_LIKE)
+def test_where_prompts_run_in_bf16_rows_run_in_fp32(tiny_model, kind):
+    """The same weights: on the same slots, the bits of a model that is fp32 all over."""
+    narrow = tiny_model(kind, torch.bfloat16)
+    wide = Model("wide", copy.deepcopy(narrow.hf).float(), narrow.tokenizer)
+    assert narrow.rows_are_alike
+    assert narrow.dtype == torch.bfloat16
+    caches = [prompted(narrow) for _ in range(3)]
+    assert caches[0].k_slots.dtype == torch.float32
+    rows = narrow.row_forward()((RowWork(caches[0], TOKENS, len(TOKENS)),))[0]
+    assert torch.equal(rows, wide.row_forward()((RowWork(caches[1], TOKENS, len(TOKENS)),))[0])
+    own = wide.forward(TOKENS, caches[2], keep_logits=len(TOKENS))
+    torch.testing.assert_close(rows, own, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "mistral", "phi3"])
+def test_other_architectures_go_through_their_own_forward(tiny_model, kind):
+    model = tiny_model(kind)
+    assert not model.rows_are_alike
+    caches = [prompted(model) for _ in range(2)]
+    reference = model.forward((7,), caches[1])[-1]
+    assert torch.equal(model.row_step(caches[0])(7), reference)
 
 
 def test_the_number_of_threads_changes_nothing(alike):
