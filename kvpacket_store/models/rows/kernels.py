@@ -35,7 +35,8 @@ _BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first
 _WRITTEN, _ADDED, _GATED = 0, 1, 2  # what becomes of the maps in `_maps`
 _NO_BIAS = np.empty(0, np.float32)
 
-_dots_4, _dots_2, _dots_1 = micro.dots(4, 2), micro.dots(2, 4), micro.dots(1, 8)
+# As many chains as lanes: then no lane is summed twice, and they fit in the registers.
+_dots_4, _dots_2, _dots_1 = (micro.dots(rows, micro.LANES // rows) for rows in (4, 2, 1))
 _accumulate_3_4, _accumulate_1_4 = micro.accumulate(3, 4), micro.accumulate(1, 4)
 _accumulate_1_1 = micro.accumulate(1, 1)
 

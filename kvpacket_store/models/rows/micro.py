@@ -1,7 +1,7 @@
 """Inner loops of the row kernels, written as LLVM vector code: registers are laid out by hand.
 
-A sum over an axis is one chain of 8 lanes, multiplied and added in order, and its lanes are put
-together in one fixed order. How many chains a loop advances at once (to read each operand from
+A sum over an axis is one chain of `LANES` lanes, multiplied and added in order, and its lanes are
+put together in one fixed order. How many chains a loop advances at once (to read each operand from
 memory less often) changes no bit, so any number of rows can take the loops that suit it.
 Left to the compiler, a dot product reads two operands for each multiplication and reached
 14 GFLOP/s a core; these reach 75 (Zen 3, peak 110).
@@ -34,7 +34,7 @@ def dots(rows: int, outputs: int) -> Any:
 
     ``out[m + i, column + j] = x[m + i] @ w[n + j]`` for i below ``rows`` and j below ``end - n``,
     ``outputs`` at a time; w in fp32 or bf16 bits (uint16); arrays are C-contiguous, their rows a
-    multiple of 8 long. Asks for the rows of ``w`` that are ``ahead`` further on, if not 0.
+    multiple of `LANES` long. Asks for the rows of ``w`` that are ``ahead`` further on, if not 0.
     """
 
     def emit(builder: Any, arguments: Sequence[Any], element: str) -> None:
@@ -76,7 +76,7 @@ def dots(rows: int, outputs: int) -> Any:
 def _dot_chains(
     builder: Any, xs: Sequence[Any], ws: Sequence[Any], sizes: tuple[Any, Any], element: str
 ) -> Any:
-    """Return the products of all pairs of rows, in vectors of 8; ``sizes`` are length, ahead."""
+    """Return the products of all pairs of rows, in vectors; ``sizes`` are length, ahead."""
     chains = [[vec.zeros(builder) for _ in ws] for _ in xs]
     inputs, ahead = sizes
 
@@ -102,7 +102,7 @@ def _dot_chains(
 def accumulate(rows: int, vectors: int) -> Any:
     """Make ``accumulate(weights, m, v, (start, first, end), out, column)``: sums by weight.
 
-    ``out[m + i, column:][:8 * vectors] += weights[m + i, t] * v[start + t, column:]``, t from
+    ``out[m + i, column:][:LANES * vectors] += weights[m + i, t] * v[start + t, column:]``, t from
     ``first`` to ``end`` in order; ``rows`` rows share what is read of ``v``.
     """
 
@@ -151,7 +151,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
     """``soften(scores, m, count, scaling)`` → largest, total: a softmax not yet divided.
 
     The first ``count`` of ``scores[m]`` become ``exp(scaling * (score - largest))``, the rest of
-    the last 8 nothing of use. A scaling is positive.
+    the last vector nothing of use. A scaling is positive.
     """
     del typing, m, count, scaling
 
@@ -163,7 +163,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
             builder, builder.mul(steps, vec.I64(LANES)), start=count, intp=vec.I64
         ) as loop:
             builder.store(vec.F32(float("-inf")), builder.gep(row, [loop.index]))
-        largest = vec.variable(builder, vec.V8([float("-inf")] * LANES))
+        largest = vec.variable(builder, vec.V([float("-inf")] * LANES))
         with cgutils.for_range(builder, steps, intp=vec.I64) as loop:
             some = vec.load(builder, row, builder.mul(loop.index, vec.I64(LANES)))
             builder.store(vec.larger(builder, builder.load(largest), some), largest)
@@ -187,7 +187,7 @@ def soften(typing: Any, scores: Any, m: Any, count: Any, scaling: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
-    """``gated(opened, values, m, column)``: 8 of ``opened[m]`` become silu(opened) * values."""
+    """``gated(opened, values, m, column)``: a vector of ``opened[m]`` becomes silu(it) * values."""
     del typing, m, column
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -196,8 +196,8 @@ def gated(typing: Any, opened: Any, values: Any, m: Any, column: Any) -> Any:
         opened_row, _ = vec.at(context, builder, (opened, arguments[0]), row)
         values_row, _ = vec.at(context, builder, (values, arguments[1]), row)
         x, y = vec.load(builder, opened_row, column), vec.load(builder, values_row, column)
-        falling = vec.power_of_two(builder, builder.fmul(x, vec.V8([-_LOG2_E] * LANES)))
-        silu = builder.fdiv(x, builder.fadd(falling, vec.V8([1.0] * LANES)))
+        falling = vec.power_of_two(builder, builder.fmul(x, vec.V([-_LOG2_E] * LANES)))
+        silu = builder.fdiv(x, builder.fadd(falling, vec.V([1.0] * LANES)))
         vec.store(builder, builder.fmul(silu, y), opened_row, column)
         return context.get_dummy_value()
 

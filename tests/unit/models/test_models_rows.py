@@ -77,7 +77,7 @@ def test_where_prompts_run_in_bf16_rows_run_in_fp32(tiny_model, kind):
     rows = narrow.row_forward()((RowWork(caches[0], TOKENS, len(TOKENS)),))[0]
     assert torch.equal(rows, wide.row_forward()((RowWork(caches[1], TOKENS, len(TOKENS)),))[0])
     own = wide.forward(TOKENS, caches[2], keep_logits=len(TOKENS))
-    torch.testing.assert_close(rows, own, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(rows, own, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "mistral", "phi3"])
