@@ -9,6 +9,7 @@ import torch
 from kvpacket_store.errors import CancelledError, ContextOverflowError
 from kvpacket_store.models import Model, RowWork, cancellable, load_model
 from kvpacket_store.models.rows import RowForward, kernels, reference
+from kvpacket_store.models.rows.micro import LANES
 
 LLAMA_LIKE = ["llama", "llama-linear", "llama-llama3", "llama-yarn", "qwen2", "qwen3"]
 PROMPT = tuple(i % 250 for i in range(3, 60))
@@ -181,8 +182,8 @@ def test_attention_is_that_of_the_reference(rows, first):
 @pytest.mark.parametrize("outputs", [1, 16, 37])
 def test_maps_are_those_of_the_reference(dtype, outputs):
     rng = np.random.default_rng(outputs)
-    x = rng.standard_normal((3, 40), np.float32)
-    wide = [rng.standard_normal((outputs, 40), np.float32) for _ in range(3)]
+    x = rng.standard_normal((3, 5 * LANES), np.float32)
+    wide = [rng.standard_normal((outputs, 5 * LANES), np.float32) for _ in range(3)]
     weights = [(w.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else w for w in wide]
     bias, none = rng.standard_normal(outputs, np.float32), np.empty(0, np.float32)
     out = np.ones((3, outputs), np.float32)
@@ -197,12 +198,12 @@ def test_maps_are_those_of_the_reference(dtype, outputs):
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 8), (16, 64), (37, 40), (50, 104)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (16, 8), (37, 5), (50, 13)])
 def test_a_row_of_a_map_has_the_same_bits_in_any_number_of_rows(dtype, outputs, inputs):
     """Groups of 4, 2 and 1 rows, outputs that fill no group, inputs that fill no line."""
     rng = np.random.default_rng(outputs)
-    x = rng.standard_normal((9, inputs), np.float32)
-    wide = rng.standard_normal((outputs, inputs), np.float32)
+    x = rng.standard_normal((9, inputs * LANES), np.float32)
+    wide = rng.standard_normal((outputs, inputs * LANES), np.float32)
     weight = (wide.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else wide
     none = np.empty(0, np.float32)
 
@@ -218,7 +219,7 @@ def test_a_row_of_a_map_has_the_same_bits_in_any_number_of_rows(dtype, outputs, 
         assert np.array_equal(mapped(x[9 - rows :]), alone[9 - rows :])
 
 
-@pytest.mark.parametrize("dim", [8, 40, 64])
+@pytest.mark.parametrize("dim", [LANES, 5 * LANES, 64])
 @pytest.mark.parametrize("group", [1, 3])
 @pytest.mark.parametrize("first", [0, 29, 507, 1020])
 def test_a_row_attends_with_the_same_bits_among_others(dim, group, first):
