@@ -38,7 +38,7 @@ def spread(function: _Function) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Make ``function`` part of the compiled functions of its file, callable from nowhere else."""
+    """Make ``function`` part of its folder's compiled functions, callable from nowhere else."""
     return _jit(function, {"no_cpython_wrapper": True})
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from kvpacket_store.compress.bitpack import pack_codes, unpack_codes
+from kvpacket_store.models import CodedSlots
 
 __all__ = ["AffineRows", "quantise_channels", "quantise_tokens"]
 
@@ -46,6 +47,14 @@ class AffineRows:
     def nbytes(self) -> int:
         """Bytes of codes, lowest values and steps."""
         return self.codes.nbytes + self.low.nbytes + self.step.nbytes
+
+    def coded(self) -> CodedSlots | None:
+        """Return the same for row kernels; None unless a slot has one group, in bytes, on a CPU."""
+        heads, rows, dim = self.shape
+        if self.bits != 8 or self.low.shape != (heads, rows, 1, 1) or self.codes.is_cuda:
+            return None
+        low, step = (part.float().view(heads, rows).numpy() for part in (self.low, self.step))
+        return CodedSlots(self.codes.view(heads, rows, dim).numpy(), low, step)
 
     def expand(self) -> torch.Tensor:
         """Return ``[H, n, D]``."""

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from kvpacket_store.compress.prompt import PromptKV
+from kvpacket_store.models import CodedSlots
 
 __all__ = ["Compressor", "DraftView", "Plan"]
 
@@ -61,6 +62,10 @@ class DraftView(Protocol):
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return one layer's K and V, ``[H, n, D]`` each, in the prompt's dtype."""
+        ...
+
+    def coded(self, index: int) -> tuple[CodedSlots, CodedSlots] | None:
+        """Return the same as bytes, where they are held so that row kernels can read them."""
         ...
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+
+from kvpacket_store.compress.affine import AffineRows
+from kvpacket_store.models import CodedSlots
 
 __all__ = ["DenseRows", "DenseView", "PackedRows", "PackedView"]
 
@@ -91,6 +94,10 @@ class DenseView:
         """Return one layer's K and V, ``[H, n, D]``: no copy."""
         return self.k[index], self.v[index]
 
+    def coded(self, index: int) -> None:
+        """Return None: nothing is held in bytes."""
+        del index
+
 
 @dataclass(frozen=True, slots=True)
 class PackedView:
@@ -112,11 +119,13 @@ class PackedView:
     positions: torch.Tensor | None
     num_slots: int
     prompt_scalars: int
+    _coded: dict[int, tuple[CodedSlots, CodedSlots]] = field(default_factory=dict, compare=False)
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, scales, levels, outliers and positions."""
-        return sum(k.nbytes + v.nbytes for k, v in self.layers) + _bytes_of(self.positions)
+        scales = sum(part.scale_bytes for parts in self._coded.values() for part in parts)
+        return scales + sum(k.nbytes + v.nbytes for k, v in self.layers) + _bytes_of(self.positions)
 
     @property
     def bits_per_scalar(self) -> tuple[float, float]:
@@ -129,6 +138,18 @@ class PackedView:
         """Return one layer's K and V, ``[H, n, D]``, expanded anew at each call."""
         k, v = self.layers[index]
         return k.expand(), v.expand()
+
+    def coded(self, index: int) -> tuple[CodedSlots, CodedSlots] | None:
+        """Return one layer's K and V for row kernels, if they are held as such; made once."""
+        if index not in self._coded:
+            k, v = self.layers[index]
+            if not (isinstance(k, AffineRows) and isinstance(v, AffineRows)):
+                return None
+            both = k.coded(), v.coded()
+            if both[0] is None or both[1] is None:
+                return None
+            self._coded[index] = both[0], both[1]
+        return self._coded[index]
 
 
 def _bytes_of(positions: torch.Tensor | None) -> int:

@@ -17,7 +17,7 @@ from kvpacket_store.models.prompt import DEFAULT_SYSTEM_PROMPT, PromptFormat
 from kvpacket_store.models.queries import observing_queries
 from kvpacket_store.models.recompute import recompute_rows, values_at_layer
 from kvpacket_store.models.rotary import Rotary
-from kvpacket_store.models.rows import RowWork
+from kvpacket_store.models.rows import CodedSlots, RowWork
 from kvpacket_store.models.slots import SlotCache
 from kvpacket_store.models.swap_cache import Arrival, SwapCache
 from kvpacket_store.models.tokenizer import HFTokenizer
@@ -30,6 +30,7 @@ __all__ = [
     "Arrival",
     "AttentionCall",
     "AttentionRule",
+    "CodedSlots",
     "HFTokenizer",
     "Model",
     "PackedRows",

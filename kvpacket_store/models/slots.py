@@ -6,12 +6,15 @@ SmolLM2.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from kvpacket_store.errors import ContextOverflowError
+
+if TYPE_CHECKING:
+    from kvpacket_store.models.rows.coded import CodedSlots
 
 __all__ = ["SlotCache", "SlotLayer"]
 
@@ -145,6 +148,14 @@ class SlotCache(Cache):  # type: ignore[misc]
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return one layer's K and V, ``[H, N, D]`` each, filled or not; rows are written there."""
         return self.k_slots[layer], self.v_slots[layer]
+
+    def coded_slots(self, layer: int, start: int) -> tuple[CodedSlots, CodedSlots] | None:
+        """Return K and V that lie before slot ``start`` as bytes, where row kernels can read them.
+
+        The slots behind them are then `k_slots` and `v_slots`.
+        """
+        del layer, start
+        return None
 
     def keep_rows(self, layer: int, start: int, count: int) -> None:
         """Hear that so many rows from slot ``start`` were written to `layer_slots`."""

@@ -1,6 +1,6 @@
-"""A cache whose prompt is a packed view: expanded a layer at a time, while that layer runs.
+"""A cache whose prompt is a packed view: read as it lies, or expanded while a layer runs.
 
-Only the packed prompt, the rows of new tokens and one layer's expansion are in memory.
+Only the packed prompt, the rows of new tokens and at most one layer's expansion are in memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kvpacket_store.models.rows.coded import CodedSlots
 from kvpacket_store.models.slots import SlotCache, SlotLayer
 
 __all__ = ["LayerView", "ViewCache"]
@@ -29,6 +30,10 @@ class LayerView(Protocol):
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return K (rotated) and V of a layer, ``[H, n, D]`` each."""
+        ...
+
+    def coded(self, index: int) -> tuple[CodedSlots, CodedSlots] | None:
+        """Return the same as bytes, where row kernels can read them."""
         ...
 
 
@@ -54,10 +59,8 @@ class ViewCache(SlotCache):
     ) -> None:
         super().__init__(shape, dtype, device)
         self._view = view
-        layers, heads, slots, dim = shape
-        self._layer = torch.empty(
-            (2, heads, view.num_slots + slots, dim), dtype=dtype, device=device
-        )
+        layers, heads, _, dim = shape
+        self._layer = torch.empty((2, heads, 0, dim), dtype=dtype, device=device)
         self.layers = [_ViewLayer(self, i) for i in range(layers)]
         self.set_length(view.num_slots)
 
@@ -74,11 +77,18 @@ class ViewCache(SlotCache):
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Expand one layer; what the last call returned is overwritten."""
         first = self._view.num_slots
+        if not self._layer.numel():
+            _, heads, _, dim = self._layer.shape
+            self._layer = self._layer.new_empty((2, heads, self.num_slots, dim))
         for whole, part in zip(self._layer, self._view.layer(layer), strict=True):
             whole[:, :first] = part
         self._layer[0, :, first:] = self.k_slots[layer]
         self._layer[1, :, first:] = self.v_slots[layer]
         return self._layer[0], self._layer[1]
+
+    def coded_slots(self, layer: int, start: int) -> tuple[CodedSlots, CodedSlots] | None:
+        """Return the view as bytes, if it is held so and ends before ``start``."""
+        return self._view.coded(layer) if start >= self._view.num_slots else None
 
     def keep_rows(self, layer: int, start: int, count: int) -> None:
         """Take rows over from the expanded layer; those in the view stay as the view has them."""

@@ -19,6 +19,7 @@ import torch
 
 from kvpacket_store.models.cancellation import raise_if_cancelled
 from kvpacket_store.models.rows import kernels
+from kvpacket_store.models.rows.coded import attend_coded
 from kvpacket_store.models.rows.weights import (
     Array,
     LayerWeights,
@@ -136,13 +137,8 @@ class RowForward:
             )
         mixed = np.empty_like(q)
         for segment in segments:
-            rows, first_slot = segment.rows, segment.first_slot
-            k_slots, v_slots = (slots.numpy() for slots in segment.cache.layer_slots(index))
-            slots = (k_slots, v_slots, first_slot)
-            kernels.place(q[rows], k[rows], v[rows], segment.cos_sin, *slots)
-            segment.cache.keep_rows(index, first_slot, len(q[rows]))
-            parts = _room_for_spans(q[rows], k_slots, first_slot)
-            kernels.attend(q[rows], *slots, layer.scaling, parts, mixed[rows])
+            qkv = (q[segment.rows], k[segment.rows], v[segment.rows])
+            segment.attend(index, qkv, layer.scaling, mixed[segment.rows])
         kernels.linear(mixed.reshape(len(x), -1), layer.o.weight, layer.o.bias, x)
 
     def _mlp(self, layer: LayerWeights, x: Array) -> None:
@@ -165,6 +161,23 @@ class _Segment:
     rows: slice
     first_slot: int
     cos_sin: Array
+
+    def attend(
+        self, layer: int, qkv: tuple[Array, Array, Array], scaling: float, mixed: Array
+    ) -> None:
+        """Put the rows' K and V in their slots; write what they see to ``mixed [Q, Hq, D]``."""
+        cache, first, q = self.cache, self.first_slot, qkv[0]
+        if (coded := cache.coded_slots(layer, first)) is not None:
+            first -= coded[0].codes.shape[1]
+            own = (cache.k_slots[layer].numpy(), cache.v_slots[layer].numpy(), first)
+            kernels.place(*qkv, self.cos_sin, *own)
+            attend_coded(q, coded, own, scaling, mixed)
+            return
+        k_slots, v_slots = (slots.numpy() for slots in cache.layer_slots(layer))
+        kernels.place(*qkv, self.cos_sin, k_slots, v_slots, first)
+        cache.keep_rows(layer, first, len(q))
+        parts = _room_for_spans(q, k_slots, first)
+        kernels.attend(q, k_slots, v_slots, first, scaling, parts, mixed)
 
 
 def _room_for_spans(q: Array, k_slots: Array, first_slot: int) -> Array:

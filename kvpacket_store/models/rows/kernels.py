@@ -30,7 +30,7 @@ SPAN_SLOTS = 512
 """Slots that one task attends to: 128 KiB of K, a quarter of a core's second-level cache."""
 
 _TILE = 16  # outputs a task: 18 kB of 16-bit weights at 576 inputs
-_BLOCK = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
+BLOCK_SLOTS = 32  # slots that all rows go through at a time: 8 kB of K, in the first-level cache
 
 _WRITTEN, _ADDED, _GATED = 0, 1, 2  # what becomes of the maps in `_maps`
 _NO_BIAS = np.empty(0, np.float32)
@@ -42,7 +42,7 @@ _accumulate_1_1 = micro.accumulate(1, 1)
 
 
 @inlined
-def _dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
+def dots(x: Any, w: Any, first: int, end: int, out: Any, column: int) -> None:
     """Write ``x [M, K] @ w[first:end].T`` to ``out[:, column:]``."""
     rows, m, ahead = x.shape[0], 0, end - first
     while m + 4 <= rows:
@@ -65,10 +65,10 @@ def _map_tile(tile: Any, x: Any, weights: Any, biases: Any, outs: Any, mode: int
     weight, bias, out = weights[part], biases[part], outs[part]
     first, end = tile * _TILE, min(weight.shape[0], tile * _TILE + _TILE)
     sums = np.empty((x.shape[0], _TILE), np.float32)
-    _dots(x, weight, first, end, sums, 0)
+    dots(x, weight, first, end, sums, 0)
     if mode == _GATED:
         values = np.empty((x.shape[0], _TILE), np.float32)
-        _dots(x, weights[1], first, end, values, 0)
+        dots(x, weights[1], first, end, values, 0)
         for m in range(x.shape[0]):
             for column in range(0, end - first, micro.LANES):
                 micro.gated(sums, values, m, column)
@@ -140,7 +140,7 @@ def place(
 
 
 @inlined
-def _merge(parts: Any, out: Any) -> None:
+def merge(parts: Any, out: Any) -> None:
     """Put the spans ``[n, D + 2]`` of one row and head together."""
     dim = out.shape[0]
     largest, total = np.float32(-np.inf), np.float32(0)
@@ -183,14 +183,14 @@ def _accumulate_3(weights: Any, m: int, v: Any, span: Any, sums: Any) -> None:
 
 
 @inlined
-def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) -> None:
+def mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) -> None:
     """Write sums of slots from ``start`` by weight: ``alone + m // group`` slots in row m."""
     rows = weights.shape[0]
     for m in range(rows):
         for d in range(v.shape[1]):
             sums[m, d] = np.float32(0)
-    for block in range(0, min(SPAN_SLOTS, alone + (rows - 1) // group), _BLOCK):
-        limit = min(SPAN_SLOTS, block + _BLOCK)
+    for block in range(0, min(SPAN_SLOTS, alone + (rows - 1) // group), BLOCK_SLOTS):
+        limit = min(SPAN_SLOTS, block + BLOCK_SLOTS)
         for m in range(0, rows, 3):
             shared = block
             if m + 3 <= rows:
@@ -203,6 +203,18 @@ def _mix(weights: Any, group: int, alone: int, v: Any, start: int, sums: Any) ->
 
 
 @inlined
+def queries_of(q: Any, head: int, group: int) -> Any:
+    """Return the queries of one kv head as rows, ``[Q * group, D]``."""
+    rows, dim = q.shape[0], q.shape[2]
+    queries = np.empty((rows * group, dim), np.float32)
+    for m in range(rows):
+        for g in range(group):
+            for d in range(dim):
+                queries[m * group + g, d] = q[m, head * group + g, d]
+    return queries
+
+
+@inlined
 def _attend_span(
     task: Any, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
@@ -211,23 +223,19 @@ def _attend_span(
     (rows, _, dim), start = q.shape, span * SPAN_SLOTS
     group = part.shape[0] // rows
     alone = first_slot + 1 - start  # slots of the span that the first row sees, if above 0
-    queries = np.empty((rows * group, dim), np.float32)
-    for m in range(rows):
-        for g in range(group):
-            for d in range(dim):
-                queries[m * group + g, d] = q[m, head * group + g, d]
+    queries = queries_of(q, head, group)
     scores = np.empty((rows * group, SPAN_SLOTS), np.float32)
     seen = min(SPAN_SLOTS, alone + rows - 1)
-    for block in range(0, seen, _BLOCK):
-        _dots(queries, k, start + block, start + min(seen, block + _BLOCK), scores, block)
+    for block in range(0, seen, BLOCK_SLOTS):
+        dots(queries, k, start + block, start + min(seen, block + BLOCK_SLOTS), scores, block)
     for m in range(rows * group):
         count = max(0, min(SPAN_SLOTS, alone + m // group))
         part[m, dim], part[m, dim + 1] = micro.soften(scores, m, count, np.float32(scaling))
-    _mix(scores, group, alone, v, start, part)
+    mix(scores, group, alone, v, start, part)
 
 
 @spread
-def _attend_spans(
+def attend_spans(
     tasks: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
     for task in numba.prange(tasks):
@@ -246,9 +254,9 @@ def attend(
     """
     group = q.shape[1] // k_slots.shape[0]
     tasks = parts.shape[0] * parts.shape[1]
-    _attend_spans(tasks, q, k_slots, v_slots, first_slot, scaling, parts)
+    attend_spans(tasks, q, k_slots, v_slots, first_slot, scaling, parts)
     for q_head in range(q.shape[1]):
         head, g = q_head // group, q_head % group
         for m in range(q.shape[0]):
             seen = (first_slot + m) // SPAN_SLOTS + 1
-            _merge(parts[head, :seen, m * group + g], out[m, q_head])
+            merge(parts[head, :seen, m * group + g], out[m, q_head])

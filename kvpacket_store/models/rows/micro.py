@@ -33,8 +33,9 @@ def dots(rows: int, outputs: int) -> Any:
     """Make ``dots(x, m, w, (n, end, ahead), out, column)``: rows of ``x`` times rows of ``w``.
 
     ``out[m + i, column + j] = x[m + i] @ w[n + j]`` for i below ``rows`` and j below ``end - n``,
-    ``outputs`` at a time; w in fp32 or bf16 bits (uint16); arrays are C-contiguous, their rows a
-    multiple of `LANES` long. Asks for the rows of ``w`` that are ``ahead`` further on, if not 0.
+    ``outputs`` at a time; w in fp32, bf16 bits (uint16) or bytes; arrays are C-contiguous, their
+    rows a multiple of `LANES` long. Asks for the rows of ``w`` that are ``ahead`` further on,
+    if not 0.
     """
 
     def emit(builder: Any, arguments: Sequence[Any], element: str) -> None:
@@ -54,7 +55,7 @@ def dots(rows: int, outputs: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, x: Any, m: Any, w: Any, span: Any, out: Any, column: Any) -> Any:
         del typing, m, span, column
-        element = "bf16" if w.dtype == types.uint16 else "fp32"
+        element = _element(w)
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
@@ -71,6 +72,10 @@ def dots(rows: int, outputs: int) -> Any:
         return types.void(x, types.int64, w, _THREE, out, types.int64), codegen
 
     return call
+
+
+def _element(array: Any) -> str:
+    return {types.uint16: "bf16", types.uint8: "u8"}.get(array.dtype, "fp32")
 
 
 def _dot_chains(
@@ -103,10 +108,10 @@ def accumulate(rows: int, vectors: int) -> Any:
     """Make ``accumulate(weights, m, v, (start, first, end), out, column)``: sums by weight.
 
     ``out[m + i, column:][:LANES * vectors] += weights[m + i, t] * v[start + t, column:]``, t from
-    ``first`` to ``end`` in order; ``rows`` rows share what is read of ``v``.
+    ``first`` to ``end`` in order; ``rows`` rows share what is read of ``v``, as `dots` does of w.
     """
 
-    def emit(builder: Any, arguments: Sequence[Any]) -> None:
+    def emit(builder: Any, arguments: Sequence[Any], element: str) -> None:
         weights, weight_stride, v, v_stride, first, end, out, out_stride = arguments
         weight_rows = [vec.row(builder, weights, weight_stride, i) for i in range(rows)]
         out_rows = [vec.row(builder, out, out_stride, i) for i in range(rows)]
@@ -116,7 +121,7 @@ def accumulate(rows: int, vectors: int) -> Any:
         ]
         with cgutils.for_range(builder, end, start=first, intp=vec.I64) as loop:
             value = builder.gep(v, [builder.mul(loop.index, v_stride)])
-            values = [vec.load(builder, value, d) for d in columns]
+            values = [vec.load_wide(builder, value, d, element) for d in columns]
             for row, row_chains in zip(weight_rows, chains, strict=True):
                 weight = vec.splat(builder, builder.load(builder.gep(row, [loop.index]), align=4))
                 for chain, some_v in zip(row_chains, values, strict=True):
@@ -128,6 +133,7 @@ def accumulate(rows: int, vectors: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, weights: Any, m: Any, v: Any, span: Any, out: Any, column: Any) -> Any:
         del typing, m, span, column
+        element = _element(v)
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             del signature
@@ -138,7 +144,8 @@ def accumulate(rows: int, vectors: int) -> Any:
             v_row, out_row = (builder.gep(row, [values[5]]) for row in (v_row, out_row))
             arguments = [weight_row, weight_stride, v_row, v_stride, first, end]
             arguments += [out_row, out_stride]
-            vec.call(builder, f"kvps_accumulate_{rows}_{vectors}", arguments, emit)
+            name = f"kvps_accumulate_{rows}_{vectors}_{element}"
+            vec.call(builder, name, arguments, lambda b, a: emit(b, a, element))
             return context.get_dummy_value()
 
         return types.void(weights, types.int64, v, _THREE, out, types.int64), codegen

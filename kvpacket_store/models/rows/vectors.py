@@ -38,8 +38,9 @@ __all__ = [
 # 8 numbers take), else 8. What a row gets then differs between such machines.
 LANES = 16 if get_host_cpu_features().get("avx512f") else 8
 
-F32, I16, I32, I64 = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-V, _V_I16, _V_I32 = (ir.VectorType(scalar, LANES) for scalar in (F32, I16, I32))
+F32, I8, I16 = ir.FloatType(), ir.IntType(8), ir.IntType(16)
+I32, I64 = ir.IntType(32), ir.IntType(64)
+V, _V_I8, _V_I16, _V_I32 = (ir.VectorType(scalar, LANES) for scalar in (F32, I8, I16, I32))
 # 2**fraction for a fraction from 0 to 1, to a part in 10 million; highest power first
 _POWER_OF_TWO = (0.00015469, 0.0013333558, 0.009618129, 0.05550357, 0.2402265, 0.6931472, 1.0)
 
@@ -88,9 +89,12 @@ def load(builder: Any, pointer: Any, k: Any) -> Any:
 
 
 def load_wide(builder: Any, pointer: Any, k: Any, element: str) -> Any:
-    """Load a vector of weights as fp32; bf16 is its upper half."""
+    """Load a vector of fp32, bf16 (its upper half) or bytes as fp32."""
     if element == "fp32":
         return load(builder, pointer, k)
+    if element == "u8":
+        address = builder.bitcast(builder.gep(pointer, [k]), _V_I8.as_pointer())
+        return builder.sitofp(builder.zext(builder.load(address, align=1), _V_I32), V)
     address = builder.bitcast(builder.gep(pointer, [k]), _V_I16.as_pointer())
     bits = builder.zext(builder.load(address, align=2), _V_I32)
     return builder.bitcast(builder.shl(bits, _V_I32([16] * LANES)), V)
