@@ -5,20 +5,23 @@ from __future__ import annotations
 from kvpacket_store.api.measured_costs import MeasuredCosts, read_costs
 from kvpacket_store.generate import Costs
 from kvpacket_store.models import Model
+from kvpacket_store.models.rows import LANES
 
 __all__ = ["costs_of", "costs_of_model"]
 
-# Measured with SmolLM2 on two AVX2 cores (docs/lab-log.md, 2026-11-30, "A step"): row kernels take
-# 33.9 ms for 269 MB of weights, 2.5 ms for the 46 MB of 1,000 slots, and 2.2 and 1.3 ms more for
-# each further row. Elsewhere everything is bound by reading.
-_ROW_KERNELS = {"slot_byte": 0.43, "row_of_weights": 0.065, "row_of_slots": 0.52}
-_OTHERS = {"slot_byte": 1.0, "row_of_weights": 0.1, "row_of_slots": 0.2}
+# What a byte of a slot takes beside a byte of weights, and what a further row takes beside the
+# first one, of weights and of slots: SmolLM2 on two cores, by the lanes of its row kernels (`kvps
+# bench calibrate`; docs/lab-log.md, 2026-11-30). AVX2: 33.9 ms for 269 MB of weights, 2.5 ms for
+# the 46 MB of 1,000 slots, 2.2 and 1.3 ms for a further row; AVX-512: 9.2, 1.05, 0.27, 0.22 ms.
+_ROW_KERNELS = {8: (0.43, 0.065, 0.52), 16: (0.67, 0.03, 0.21)}
+_OTHERS = (1.0, 0.1, 0.2)  # bound by reading
 
 
 def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:
     """Return the costs of drafting on so many slots of a prompt.
 
-    They are those that ``kvps bench calibrate`` measured here, else in proportion to bytes.
+    Slots that are held in fewer bytes count as so many fewer. The costs are those that
+    ``kvps bench calibrate`` measured here, else in proportion to bytes.
 
     Examples
     --------
@@ -47,11 +50,13 @@ def _parts(model: Model) -> MeasuredCosts:
 def _by_bytes(model: Model) -> MeasuredCosts:
     """Return what a step's parts are in proportion to: times of no unit."""
     weights = sum(p.numel() for p in model.hf.parameters()) * model.stored_itemsize
-    shares = _ROW_KERNELS if model.rows_are_alike else _OTHERS
-    slot = shares["slot_byte"] * model.cache_bytes(1)
+    slot_byte, row_of_weights, row_of_slots = (
+        _ROW_KERNELS[LANES] if model.rows_are_alike else _OTHERS
+    )
+    slot = slot_byte * model.cache_bytes(1)
     return MeasuredCosts(
         weights_ms=weights,
         slot_ms=slot,
-        row_ms=shares["row_of_weights"] * weights,
-        row_slot_ms=shares["row_of_slots"] * slot,
+        row_ms=row_of_weights * weights,
+        row_slot_ms=row_of_slots * slot,
     )

@@ -31,6 +31,7 @@ from kvpacket_store.generate import (
     Horizon,
     KVDraft,
     LookupDraft,
+    ModelDraft,
     NGramIndex,
     NoDraft,
 )
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["DraftGround", "DraftMaker"]
 
 _MOST_PARTS = 3
+# Shares of drafts accepted, to begin with: all tokens in fewer bits, and some tokens alone.
+_ACCEPTED_WHOLE, _ACCEPTED_PART = 0.93, 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +129,26 @@ class DraftMaker:
         Several names with ``+`` between them are asked in turn.
         """
         found = Drafting(NoDraft())
-        drafts = [self._part(part, ground, options, found) for part in name.split("+")]
-        found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*drafts)
+        drafts: list[Draft] = []
+        rival: Horizon | FixedHorizon | None = None
+        for part in reversed(name.split("+")):  # a lookup has to know what comes after it
+            if part == LOOKUP:
+                drafts.append(self._lookup(ground, rival))
+            else:
+                draft = self._part(part, ground, options, found)
+                drafts.append(draft)
+                rival = draft.horizon
+        found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*reversed(drafts))
         return found
+
+    def _lookup(self, ground: DraftGround, rival: Horizon | FixedHorizon | None) -> LookupDraft:
+        costs = costs_of(self._store.model, ground.assembled.plan.prompt_positions, 0)
+        return LookupDraft(NGramIndex(ground.target_ids), costs, rival)
 
     def _part(
         self, part: str, ground: DraftGround, options: GenerationOptions, found: Drafting
-    ) -> Draft:
-        model, slots = self._store.model, ground.assembled.plan.prompt_positions
-        if part == LOOKUP:
-            return LookupDraft(NGramIndex(ground.target_ids), costs_of(model, slots, 0))
+    ) -> KVDraft | ModelDraft:
+        slots = ground.assembled.plan.prompt_positions
         if part == MODEL and self._draft_model is not None:
             draft = self._draft_model.draft(ground.assembled.text_ids, slots, options)
             found.of_models.append(draft)
@@ -143,19 +156,20 @@ class DraftMaker:
         cache = self._draft_cache(part, ground, options, found)
         return KVDraft(
             cache,
-            self._horizon(options, slots, cache.length),
+            self._horizon(options, slots, cache.read_slots, found.kept_share),
             ground.logits,
             own_rows=len(ground.assembled.question_ids),
             takes_rows=not ground.is_apart,
         )
 
     def _horizon(
-        self, options: GenerationOptions, prompt_slots: int, draft_slots: int
+        self, options: GenerationOptions, prompt_slots: int, draft_slots: int, kept: float | None
     ) -> Horizon | FixedHorizon:
         if options.draft_tokens is not None:
             return FixedHorizon(options.draft_tokens)
         costs = costs_of(self._store.model, prompt_slots, draft_slots)
-        return Horizon(costs, always=options.decode == "verified")
+        start = _ACCEPTED_WHOLE if kept == 1.0 else _ACCEPTED_PART
+        return Horizon(costs, start=start, always=options.decode == "verified")
 
     def _draft_cache(
         self, name: str, ground: DraftGround, options: GenerationOptions, found: Drafting

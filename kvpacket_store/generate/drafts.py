@@ -80,10 +80,15 @@ class LookupDraft(NoDraft):
         Of the prompt; the answer is added to it.
     costs : Costs
         Of this machine at this context.
+    rival : Horizon, optional
+        Of the draft that is asked where nothing is proposed here: it is, where more is expected of
+        it.
     """
 
-    def __init__(self, index: NGramIndex, costs: Costs) -> None:
-        self._index = index
+    def __init__(
+        self, index: NGramIndex, costs: Costs, rival: Horizon | FixedHorizon | None = None
+    ) -> None:
+        self._index, self._rival = index, rival
         free = costs.without_draft()
         self._horizons = {
             length: Horizon(free, start=share, most=_MOST_LOOKED_UP)
@@ -102,8 +107,10 @@ class LookupDraft(NoDraft):
         match = self._index.match()
         if match is None:
             return []
-        self._used = self._horizons[match.length]
-        wanted = max(min(count, self._used.count(answering.company)), 0)
+        self._used, company = self._horizons[match.length], answering.company
+        if self._rival is not None and self._used.gain(company) < self._rival.gain(company):
+            return []
+        wanted = max(min(count, self._used.count(company)), 0)
         return self._index.after(match, wanted)
 
     def learn(self, proposed: int, accepted: int) -> None:
@@ -171,12 +178,13 @@ class KVDraft:
         run: Run | None = None,
     ) -> None:
         self._cache = cache
-        self._horizon = horizon
+        self.horizon = horizon
         self._logits = logits
         self._takes_rows = takes_rows
         self._work = partial(RowWork, run=run)
         self._prompt_slots = cache.length
         self._known_slots = cache.length - own_rows  # before it, rows stay as they are
+        self._in_doubt = False  # whether the last draft ended with a doubtful choice
         self._run: list[int] = []  # tokens whose rows are the draft's own, after the prompt
 
     def propose(
@@ -184,7 +192,8 @@ class KVDraft:
     ) -> Part[list[int]]:
         """See `Draft`; goes on while the target is on its way."""
         target.fetch()
-        wanted = min(self._horizon.count(answering.company), count)
+        self._in_doubt = False
+        wanted = min(self.horizon.count(answering.company), count)
         if wanted <= 0 and (target.is_here() or count <= 0):
             return []
         proposed: list[int] = []
@@ -214,16 +223,17 @@ class KVDraft:
                 choice = answering.choose(logits, proposed)
             except ModelError:
                 break  # a view so coarse that its logits are no numbers: the target decides
-            if target.is_here() and self._horizon.doubts(choice.margin):
-                break  # the target decides this one anyway: its row costs nothing more
             unseen = [choice.token_id]
             proposed += unseen
             yield Provisional(choice.token_id)
+            if target.is_here() and self.horizon.doubts(choice.margin):
+                self._in_doubt = True  # no step on top of it; what is drafted costs a row alone
+                break
         return proposed
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Let the horizon follow."""
-        self._horizon.learn(proposed, accepted)
+        self.horizon.learn(proposed, accepted, in_doubt=self._in_doubt)
 
     def _catch_up(self, final: Sequence[int], exact: SlotCache) -> list[int]:
         """Bring the rows of final tokens up to date; return those tokens that have none."""

@@ -54,7 +54,7 @@ class ModelDraft:
     ) -> None:
         self._model, self._run = model, run
         self._prompt_ids = prompt_ids
-        self._horizon = horizon
+        self.horizon = horizon
         self._num_slots = min(len(prompt_ids) + new_tokens, model.max_positions)
         self._vocabulary = int(model.embedding.weight.shape[0])
         self._can_read = len(prompt_ids) < self._num_slots and self._knows(prompt_ids)
@@ -74,20 +74,20 @@ class ModelDraft:
         if not self._can_read or count <= 0:
             return []
         if self._inner is None:
-            if self._horizon.count(answering.company) <= 0:
+            if self.horizon.count(answering.company) <= 0:
                 return []
             self._inner = yield from self._read(answering)
         return (yield from self._inner.propose(answering, fresh, count, target))
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Let the horizon follow."""
-        self._horizon.learn(proposed, accepted)
+        self.horizon.learn(proposed, accepted)
 
     def _read(self, answering: Answering) -> Part[KVDraft]:
         answering.raise_if_cancelled()
         cache = self._model.new_cache(self._num_slots)
         logits: torch.Tensor = yield RowWork(cache, self._prompt_ids, is_prompt=True, run=self._run)
-        return KVDraft(cache, self._horizon, logits[-1], takes_rows=False, run=self._run)
+        return KVDraft(cache, self.horizon, logits[-1], takes_rows=False, run=self._run)
 
     def _knows(self, token_ids: Sequence[int]) -> bool:
         return max(token_ids, default=0) < self._vocabulary

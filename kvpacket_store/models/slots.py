@@ -171,6 +171,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.v_slots[:, :, start:end] = v
 
     @property
+    def read_slots(self) -> int:
+        """How many slots of this dtype are as many bytes as a step reads."""
+        return self.length
+
+    @property
     def length(self) -> int:
         """Filled slots (equal in every layer between forwards)."""
         return int(self.layers[0].length)

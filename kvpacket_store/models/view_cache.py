@@ -74,6 +74,15 @@ class ViewCache(SlotCache):
         """Bytes of the packed view, of the slots behind it, and of one layer expanded."""
         return self._view.nbytes + super().resident_bytes + self._layer.nbytes
 
+    @property
+    def read_slots(self) -> int:
+        """Where the view is read as it lies, fewer than its slots."""
+        if self._view.coded(0) is None:
+            return self.length
+        behind, slot_bytes = self.length - self._view.num_slots, self._layer.itemsize
+        slot_bytes *= 2 * len(self.layers) * self._layer.shape[1] * self._layer.shape[3]
+        return behind + self._view.nbytes // slot_bytes
+
     def layer_slots(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Expand one layer; what the last call returned is overwritten."""
         first = self._view.num_slots

@@ -2,6 +2,7 @@
 
 from .coded import CodedSlots
 from .forward import RowForward, RowWork
+from .vectors import LANES
 from .weights import is_hooked, suits_row_kernels
 
-__all__ = ["CodedSlots", "RowForward", "RowWork", "is_hooked", "suits_row_kernels"]
+__all__ = ["LANES", "CodedSlots", "RowForward", "RowWork", "is_hooked", "suits_row_kernels"]

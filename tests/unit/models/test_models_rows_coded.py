@@ -70,6 +70,7 @@ def test_rows_on_a_packed_view_are_those_on_its_expansion(model, name):
         rtol=1e-3,
         atol=1e-3,
     )
+    assert packed.read_slots < packed.length  # bytes, and two scales of a slot each, for fp32
     own_bytes = packed.k_slots.nbytes + packed.v_slots.nbytes
     assert packed.resident_bytes == view.nbytes + own_bytes
 
@@ -80,4 +81,7 @@ def test_other_codes_are_expanded(model, name):
     model.forward(PROMPT, prompt)
     kv = PromptKV(prompt.k_slots, prompt.v_slots, scaling=model.attentions[0].scaling)
     compressor = parse_compressor(name)
-    assert compressor.draft_view(kv, compressor.plan(kv)).coded(0) is None
+    view = compressor.draft_view(kv, compressor.plan(kv))
+    assert view.coded(0) is None
+    cache = ViewCache(view, model.layout.shape(6), model.slot_dtype, model.device)
+    assert cache.read_slots == cache.length == len(PROMPT)
