@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from _codec_sections import codec, elsewhere, first_use
 from _decode_sections import acceptance, divergence, spread, verified
 
 HERE = Path(__file__).parent
@@ -80,6 +80,11 @@ def _startup(data: dict[str, Any]) -> Iterator[str]:
         )
 
 
+def _first_use(data: dict[str, Any]) -> Iterator[str]:
+    for what, ours, peer in first_use(data):
+        yield _line(what, ours, peer, "", "first_use")
+
+
 def _memory(data: dict[str, Any]) -> Iterator[str]:
     for row in data["rows"]:
         what = f"peak memory, ingest of {row['paragraphs']:,} paragraphs ({row['tokens']:,} tokens)"
@@ -105,6 +110,7 @@ TABLES = {
     "decode": _decode,
     "ingest": _ingest,
     "startup": _startup,
+    "first_use": _first_use,
     "memory": _memory,
     "store": _store,
     "steady": _steady,
@@ -112,8 +118,7 @@ TABLES = {
 
 
 def _head(machine: dict[str, Any]) -> str:
-    place = f"{machine['cpu']} ({machine['cpu_capability']}), {machine['cores']} cores"
-    return f"""{place}, {machine["memory_gib"]:.0f} GiB, torch {machine["torch"]}.
+    return f"""{_processor(machine)}, {machine["memory_gib"]:.0f} GiB, torch {machine["torch"]}.
 SmolLM2-135M-Instruct, bf16 packets, codec `fast`. Packets are read from LMDB and decoded in every
 run; the file cache is warm. Each side runs in the dtype that is fastest on this processor (named).
 Medians of pairs run in turn, the range of the ratios in brackets.
@@ -122,6 +127,22 @@ Packets are without an adapter but for copies and answers; the one that ships ad
 | what | ours | peer, same run | ratio | command |
 |---|---|---|---|---|
 """
+
+
+def _machines(found: dict[str, dict[str, Any]]) -> str:
+    """Return which rows are from another machine than the one above the table."""
+    first = _processor(next(iter(found.values()))["machine"])
+    others = {name: _processor(data["machine"]) for name, data in found.items()}
+    lines = [
+        f"\nRows of `bench/{name}.py` are from another machine: {processor}.\n"
+        for name, processor in others.items()
+        if processor != first
+    ]
+    return "".join(lines)
+
+
+def _processor(machine: dict[str, Any]) -> str:
+    return f"{machine['cpu']} ({machine['cpu_capability']}), {machine['cores']} cores"
 
 
 def _quality(data: dict[str, Any]) -> str:
@@ -159,41 +180,9 @@ def _memory_tier(data: dict[str, Any]) -> str:
     )
 
 
-def _codec_name(row: dict[str, Any]) -> str:
-    if row["codec"] == "base":
-        return f"base alone, {row['base_step'].replace('sigma', 'σ')}"
-    if row["layers"] == 2:
-        return f"linear, two layers, {row['base_step'].replace('sigma', 'σ')}"
-    return str(row["codec"])
-
-
 def _codec(data: dict[str, Any]) -> str:
-    tokens = max(row["tokens"] for row in data["rows"])
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in data["rows"]:
-        if row["tokens"] == tokens:
-            rows.setdefault(_codec_name(row), []).append(row)
-    lines = []
-    for name, found in rows.items():
-        bits = statistics.mean(row["bits_per_scalar"] for row in found)
-        encode, decode = (_by_cores(found, key) for key in ("encode_mb_s", "decode_mb_s"))
-        lossless = "yes" if found[0]["lossless"] else f"no ({found[0]['snr_db']:.0f} dB)"
-        lines.append(f"| {name} | {bits:.2f} | {encode} | {decode} | {lossless} |")
-    return (
-        f"\nCodecs on held-out packets of {tokens} tokens (`bench/codec.py`), raw MB/s with "
-        "one\nthread / two; ours check what they encode:\n\n"
-        "| codec | bits a scalar | encode | decode | lossless |\n|---|---|---|---|---|\n"
-        + "\n".join(lines)
-        + "\n"
-    )
-
-
-def _by_cores(rows: list[dict[str, Any]], key: str) -> str:
-    speeds = [
-        [row[key] for row in rows if row["cores"] == cores and row[key] is not None]
-        for cores in (1, 2)
-    ]
-    return " / ".join(f"{statistics.median(found):.0f}" for found in speeds if found)
+    others = (result(name) for name in ("codec_paragraphs", "codec_gemma3-270m"))
+    return codec(data) + elsewhere([other for other in others if other is not None])
 
 
 def _levels(data: dict[str, Any]) -> str:
@@ -226,7 +215,7 @@ def main() -> None:
     found = {name: data for name in TABLES if (data := result(name)) is not None}
     machine = next(iter(found.values()))["machine"]
     rows = [line for name, data in found.items() for line in TABLES[name](data)]
-    text = _head(machine) + "\n".join(rows) + "\n"
+    text = _head(machine) + "\n".join(rows) + "\n" + _machines(found)
     for name, section in SECTIONS.items():
         if (data := result(name)) is not None:
             text += section(data)

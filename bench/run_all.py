@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SCRIPTS = (
     "startup",
+    "first_use",
     "codec",
     "levels",
     "ttft",

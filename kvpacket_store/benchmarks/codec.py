@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kvpacket_store.benchmarks.codec_data import CodecData
+from kvpacket_store.benchmarks.codec_data import CodecData, Passages
 from kvpacket_store.benchmarks.codec_peers import Contender, Pair, contenders
 from kvpacket_store.benchmarks.machine import machine
 from kvpacket_store.codec.linear.values import values_of
@@ -62,21 +62,33 @@ def _describe(data: CodecData) -> dict[str, Any]:
         "layers": first.shape[0],
         "kv_heads": first.shape[1],
         "head_dim": first.shape[3],
-        "texts": [
-            {"text": p.text, "tokens": p.tokens, "packets": len(p.packets)} for p in data.passages
-        ],
+        "texts": [_text(passages) for passages in data.passages],
         "codec_pack": None if pack is None else {"digest": pack.digest, "about": dict(pack.about)},
+    }
+
+
+def _text(passages: Passages) -> dict[str, Any]:
+    lengths = [k.shape[2] for k, _ in passages.packets]
+    return {
+        "text": passages.text,
+        "tokens": passages.tokens,
+        "tokens_range": [min(lengths), max(lengths)],
+        "packets": len(lengths),
     }
 
 
 @dataclass
 class _Result:
-    """What turns on packets have given; sizes and bits are the same in every run."""
+    """What turns on packets have given; sizes and bits are the same in every run.
+
+    ``bits`` are a packet's each, ``stored_bytes`` and ``scalars`` those of all together.
+    """
 
     kv_dtype: KVDtype
     times: list[npt.NDArray[np.float64]] = field(default_factory=list)
     stored_bytes: int = 0
     scalars: int = 0
+    bits: list[float] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
     lossless: bool = True
 
@@ -91,8 +103,10 @@ def _take_turns(which: list[Contender], results: list[_Result], pair: Pair) -> N
         back = one.decode(stored, pair)
         marks.append(_now())
         result.times.append((np.diff(marks, axis=0) / (2 * pair[0].nbytes)).ravel())
-        result.stored_bytes += one.size(stored)
-        result.scalars += 2 * pair[0].size
+        stored_bytes, scalars = one.size(stored), 2 * pair[0].size
+        result.stored_bytes += stored_bytes
+        result.scalars += scalars
+        result.bits.append(8 * stored_bytes / scalars)
         exact = all(map(np.array_equal, back, pair))
         result.lossless &= exact
         if not exact:
@@ -110,6 +124,7 @@ def _row(one: Contender, result: _Result) -> dict[str, Any]:
         "layers": one.layers,
         "base_step": one.base_step,
         "bits_per_scalar": bits,
+        "bits_range": [min(result.bits), max(result.bits)],
         "ratio": 8 * result.kv_dtype.itemsize_bytes / bits,
         **_speeds(one, result.times),
         "lossless": result.lossless,

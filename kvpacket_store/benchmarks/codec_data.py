@@ -18,15 +18,16 @@ from kvpacket_store.types import BitArray, Document, KVDtype
 
 if TYPE_CHECKING:
     from kvpacket_store.models import Model
+    from kvpacket_store.prefill import Prefiller
 
-__all__ = ["CodecData", "Passages", "arrays_of", "prefilled"]
+__all__ = ["CodecData", "Passages", "arrays_of", "documents_of", "prefilled"]
 
 Pair = tuple[BitArray, BitArray]
 _EXAMPLES = "examples"
 
 
 class Passages(NamedTuple):
-    """Packets of one text, all of one length."""
+    """Packets of one text, all of one length; of documents, ``tokens`` is the mean of theirs."""
 
     text: str
     tokens: int
@@ -57,12 +58,7 @@ def prefilled(
     UsageError
         A text is shorter than one packet, or cannot be read.
     """
-    from kvpacket_store.adapters import Adapter
-    from kvpacket_store.models import load_model
-    from kvpacket_store.prefill import Prefiller
-
-    loaded = load_model(model) if isinstance(model, str) else model
-    prefiller = Prefiller(loaded, Adapter.none(int(loaded.embedding.weight.shape[1])))
+    loaded, prefiller = _prefiller(model)
     passages = []
     for name, text in _read(texts):
         ids = loaded.tokenizer.tokenize(text)
@@ -77,6 +73,45 @@ def prefilled(
                 for start in range(0, min(count * length, len(ids) - length + 1), length)
             ]
             passages.append(Passages(name, length, [(body.k, body.v) for body in bodies]))
+    return _data(loaded, prefiller, pack, passages)
+
+
+def documents_of(model: str | Model, path: Path, count: int, pack: CodecPack | None) -> CodecData:
+    """Prefill documents of a text, folder or JSONL, each as a packet of its own length.
+
+    Parameters
+    ----------
+    count : int
+        Packets to make, of documents spread evenly over all; of as many as there are at most.
+
+    Raises
+    ------
+    UsageError
+        There are none, or one has no tokens or more than the model has positions.
+    """
+    loaded, prefiller = _prefiller(model)
+    ids = [tuple(loaded.tokenizer.tokenize(text)) for text in _texts(path)]
+    chosen = [ids[i * len(ids) // count] for i in range(count)] if count < len(ids) else ids
+    if not all(1 <= len(one) <= loaded.max_positions for one in chosen):
+        raise UsageError(f"a document of {path} is not of 1 to {loaded.max_positions} tokens")
+    bodies = [prefiller.segment(one) for one in chosen]
+    mean = round(sum(map(len, chosen)) / len(chosen))
+    passages = Passages(path.name, mean, [(body.k, body.v) for body in bodies])
+    return _data(loaded, prefiller, pack, [passages])
+
+
+def _prefiller(model: str | Model) -> tuple[Model, Prefiller]:
+    from kvpacket_store.adapters import Adapter
+    from kvpacket_store.models import load_model
+    from kvpacket_store.prefill import Prefiller
+
+    loaded = load_model(model) if isinstance(model, str) else model
+    return loaded, Prefiller(loaded, Adapter.none(int(loaded.embedding.weight.shape[1])))
+
+
+def _data(
+    loaded: Model, prefiller: Prefiller, pack: CodecPack | None, passages: list[Passages]
+) -> CodecData:
     weights, kv_dtype = loaded.fingerprint.weights, prefiller.kv_dtype
     shipped = (p for p in installed_packs() if (p.weights, p.kv_dtype) == (weights, kv_dtype))
     return CodecData(loaded.name, kv_dtype, pack or next(shipped, None), passages)
@@ -85,10 +120,14 @@ def prefilled(
 def _read(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
     yield _EXAMPLES, "\n".join(document.text for document in example_documents())
     for path in paths:
-        texts = [d.text for d in read_documents([str(path)]) if isinstance(d, Document)]
-        if not texts:
-            raise UsageError(f"{path} holds no text that can be read; name a text or JSONL file")
-        yield path.name, "\n".join(texts)
+        yield path.name, "\n".join(_texts(path))
+
+
+def _texts(path: Path) -> list[str]:
+    texts = [d.text for d in read_documents([str(path)]) if isinstance(d, Document)]
+    if not texts:
+        raise UsageError(f"{path} holds no text that can be read; name a text or JSONL file")
+    return texts
 
 
 def arrays_of(

@@ -1,10 +1,18 @@
 """The codec's benchmark: what its rows say, which data it refuses, and what its page shows."""
 
+import json
+
 import numpy as np
 import pytest
 
 from kvpacket_store.benchmarks.codec import measure_codec
-from kvpacket_store.benchmarks.codec_data import CodecData, Passages, arrays_of, prefilled
+from kvpacket_store.benchmarks.codec_data import (
+    CodecData,
+    Passages,
+    arrays_of,
+    documents_of,
+    prefilled,
+)
 from kvpacket_store.cli.codec_page import codec_page, row_name
 from kvpacket_store.codec.linear.synthetic import make_items
 from kvpacket_store.codec.linear.train import Options, train
@@ -47,6 +55,8 @@ def test_rows_are_the_contracts_and_the_page_shows_them():
         assert (row["encode_mb_s"] is None) == name.startswith("base")
         assert row["ratio"] == pytest.approx(16 / row["bits_per_scalar"])
         assert row["decode_mb_s"] > 0
+        least, most = row["bits_range"]
+        assert least <= row["bits_per_scalar"] <= most
     for step in steps:
         base, both = rows[f"base {step}", 1], rows[f"linear 2 layers {step}", 1]
         assert base["bits_per_scalar"] < both["bits_per_scalar"]
@@ -101,3 +111,17 @@ def test_texts_are_prefilled_beside_the_examples(tmp_path, model):
     assert found == [(text, n, 2) for text in ("examples", "code.py") for n in (16, 32)]
     assert data.passages[3].packets[0][0].shape == model.layout.shape(32)
     assert (data.model, data.pack) == ("tiny-llama", None)
+
+
+def test_each_document_is_a_packet_of_its_own_length(tmp_path, model):
+    file = tmp_path / "notes.jsonl"
+    lines = [{"id": str(n), "text": "a" * n} for n in (10, 20, 30, 40, 60)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [passages] = documents_of(model, file, 9, None).passages
+    assert [k.shape[2] for k, _ in passages.packets] == [10, 20, 30, 40, 60]
+    assert (passages.text, passages.tokens) == ("notes.jsonl", 32)
+    [some] = documents_of(model, file, 2, None).passages
+    assert [k.shape[2] for k, _ in some.packets] == [10, 30]
+    file.write_text(json.dumps({"id": "long", "text": "a" * 4096}))
+    with pytest.raises(UsageError, match="not of 1 to 2048 tokens"):
+        documents_of(model, file, 1, None)
