@@ -32,7 +32,7 @@ COMPRESSORS = (
     "base*snapkv:0.25",
     "snapkv:0.25",
     "lookup",
-    "lookup+snapkv:0.25",
+    "lookup+snapkv:0.25*int8",
 )
 _PEER_TOKENS = 16
 _WARM_TOKENS = 4

@@ -86,8 +86,8 @@ class _RewrittenLayer(SlotLayer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write ``[1, H, Q, D]`` to the rows' slots; return all filled slots."""
-        self.keys[:, :, self._rows] = key_states
-        self.values[:, :, self._rows] = value_states
+        self.keys[:, :, self._rows] = key_states.to(self.keys.dtype)
+        self.values[:, :, self._rows] = value_states.to(self.values.dtype)
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
 

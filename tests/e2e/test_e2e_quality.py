@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def heard():
     """A function: arm, settings → what SmolLM2 gives to one short question."""
-    model = load_model("smollm2")
+    model = load_model("smollm2", compute=torch.float32)  # other shapes round otherwise in bf16
     found, _ = load_datasets(["biographies"], DataOptions(limit=1, packets=2))
     prompt = tokenize_item(model, found[0].items[0], answer_tokens=8)
     width = int(model.embedding.weight.shape[1])
