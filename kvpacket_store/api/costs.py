@@ -12,8 +12,9 @@ __all__ = ["costs_of", "costs_of_model"]
 # What a byte of a slot takes beside a byte of weights, and what a further row takes beside the
 # first one, of weights and of slots: SmolLM2 on two cores, by the lanes of its row kernels (`kvps
 # bench calibrate`; docs/lab-log.md, 2026-11-30). AVX2: 33.9 ms for 269 MB of weights, 2.5 ms for
-# the 46 MB of 1,000 slots, 2.2 and 1.3 ms for a further row; AVX-512: 9.2, 1.05, 0.27, 0.22 ms.
-_ROW_KERNELS = {8: (0.43, 0.065, 0.52), 16: (0.67, 0.03, 0.21)}
+# the 46 MB of 1,000 slots, 2.2 and 1.3 ms for a further row. AVX-512: 9.2 and 1.05 ms, and 0.73 and
+# 0.23 ms beside seven others; the first three rows of one request alone are nearly free.
+_ROW_KERNELS = {8: (0.43, 0.065, 0.52), 16: (0.67, 0.08, 0.22)}
 _OTHERS = (1.0, 0.1, 0.2)  # bound by reading
 
 
