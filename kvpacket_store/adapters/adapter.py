@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvpacket_store.adapters.correction import Correction
 from kvpacket_store.errors import AdapterError
 
 __all__ = ["NO_ADAPTER_DIGEST", "Adapter"]
@@ -29,6 +30,8 @@ class Adapter:
     header_stays : bool
         False: the header stands before a segment while that is prefilled, and is left behind. It
         takes no slot of a prompt, and no attention in a request.
+    correction : Correction, optional
+        Of packets behind others, where they are placed; packets do not depend on it.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Adapter:
     header: npt.NDArray[np.float32]
     trailer: npt.NDArray[np.float32]
     header_stays: bool = True
+    correction: Correction | None = None
 
     def __post_init__(self) -> None:
         for part, array in (("header", self.header), ("trailer", self.trailer)):
@@ -104,13 +108,25 @@ class Adapter:
 
     @property
     def is_none(self) -> bool:
-        """Whether there are no soft tokens at all."""
-        return self.header_tokens == 0 and self.trailer_tokens == 0
+        """Whether there are no soft tokens at all, and no correction."""
+        return self.correction is None and not self._has_tokens
+
+    @property
+    def _has_tokens(self) -> bool:
+        return self.header_tokens > 0 or self.trailer_tokens > 0
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of shapes, values and what stays; ``"none"`` without soft tokens."""
-        if self.is_none:
+        """Hex SHA-256 of all that decides answers; ``"none"`` without soft tokens or correction."""
+        if self.correction is None:
+            return self.prefill_digest
+        both = f"{self.prefill_digest}|{self.correction.digest}"
+        return hashlib.sha256(both.encode()).hexdigest()
+
+    @property
+    def prefill_digest(self) -> str:
+        """Hex SHA-256 of what packets depend on: shapes, values and what stays."""
+        if not self._has_tokens:
             return NO_ADAPTER_DIGEST
         digest = hashlib.sha256(b"kvpacket-adapter-1")
         for array in (self.header, self.trailer):

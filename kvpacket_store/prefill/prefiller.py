@@ -89,7 +89,7 @@ class Prefiller:
             rope=fingerprint.rope,
             kv_dtype=self.kv_dtype,
             # No soft token is in the preamble: it is the same under every adapter.
-            adapter="none" if role == "preamble" else self.adapter.digest,
+            adapter="none" if role == "preamble" else self.adapter.prefill_digest,
             recipe=PREFILL_RECIPE,
             role=role,
             token_ids=token_ids,
