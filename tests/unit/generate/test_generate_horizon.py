@@ -59,3 +59,25 @@ def test_what_is_nearly_always_right_pays_in_any_company():
 def test_it_looks_again_now_and_then():
     horizon = Horizon(LOOKUP, start=0.0)
     assert sum(horizon.count(8) for _ in range(160)) == 10
+
+
+def test_close_choices_end_a_draft_until_they_turn_out_right():
+    horizon = Horizon(LOOKUP)
+    assert horizon.doubts(0.1)
+    assert not horizon.doubts(0.6)
+    for _ in range(5):  # wrong before the doubtful one: that says nothing of it
+        horizon.learn(proposed=4, accepted=1, in_doubt=True)
+    assert horizon.doubts(0.1)
+    for _ in range(12):
+        horizon.learn(proposed=4, accepted=4, in_doubt=True)
+    assert not horizon.doubts(0.1)
+    assert not FixedHorizon(3).doubts(0.0)
+
+
+def test_what_is_expected_is_what_the_best_length_gives():
+    horizon = Horizon(LOOKUP, start=0.9, most=10)
+    best = horizon.count()
+    assert horizon.gain() == max(LOOKUP.speedup(0.9, n) for n in range(11))
+    assert horizon.gain() == LOOKUP.speedup(0.9, best)
+    assert horizon.gain(8) < horizon.gain()
+    assert FixedHorizon(3).gain(8) == 0.0
