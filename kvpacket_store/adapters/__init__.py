@@ -1,6 +1,6 @@
 """The learned header and trailer around every segment (KV Packet, arXiv:2604.13226)."""
 
-from kvpacket_store.adapters.adapter import NO_ADAPTER_DIGEST, Adapter
+from kvpacket_store.adapters.adapter import NO_ADAPTER_DIGEST, Adapter, answers_digest
 from kvpacket_store.adapters.correction import DISTANCE_EDGES, Correction
 from kvpacket_store.adapters.files import adapter_metadata, load_adapter, save_adapter
 from kvpacket_store.adapters.installed import shipped_adapter, shipped_report
@@ -11,6 +11,7 @@ __all__ = [
     "Adapter",
     "Correction",
     "adapter_metadata",
+    "answers_digest",
     "load_adapter",
     "save_adapter",
     "shipped_adapter",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kvpacket_store.adapters.correction import Correction
 from kvpacket_store.errors import AdapterError
 
-__all__ = ["NO_ADAPTER_DIGEST", "Adapter"]
+__all__ = ["NO_ADAPTER_DIGEST", "Adapter", "answers_digest"]
 
 NO_ADAPTER_DIGEST = "none"
 
@@ -118,10 +118,12 @@ class Adapter:
     @property
     def digest(self) -> str:
         """Hex SHA-256 of all that decides answers; ``"none"`` without soft tokens or correction."""
-        if self.correction is None:
-            return self.prefill_digest
-        both = f"{self.prefill_digest}|{self.correction.digest}"
-        return hashlib.sha256(both.encode()).hexdigest()
+        return answers_digest(self.prefill_digest, self.correction_digest)
+
+    @property
+    def correction_digest(self) -> str | None:
+        """Hex SHA-256 of the correction; None without one."""
+        return None if self.correction is None else self.correction.digest
 
     @property
     def prefill_digest(self) -> str:
@@ -135,3 +137,16 @@ class Adapter:
         if self.header_slots < self.header_tokens:
             digest.update(b"header left behind")
         return digest.hexdigest()
+
+
+def answers_digest(prefill_digest: str, correction_digest: str | None) -> str:
+    """Return the digest of an adapter by those of its two parts.
+
+    Examples
+    --------
+    >>> answers_digest("none", None)
+    'none'
+    """
+    if correction_digest is None:
+        return prefill_digest
+    return hashlib.sha256(f"{prefill_digest}|{correction_digest}".encode()).hexdigest()

@@ -28,7 +28,7 @@ _Floats = npt.NDArray[np.float32]
 class Correction:
     """A map and biases for K and V of each kv head.
 
-    A row ``x`` behind ``n`` document tokens becomes
+    A row ``x`` of a segment with ``n`` positions between it and the preamble becomes
     ``x + n / (n + half_tokens) * (x @ map + bias[distance])``. The first packet stays as it is.
 
     Parameters
@@ -38,7 +38,7 @@ class Correction:
     biases : float32 ``[2, L, H, 10, D]``
         By the row's distance to its segment's start, see `DISTANCE_EDGES`.
     half_tokens : int
-        Document tokens before a packet that make for half of the correction.
+        Positions before a packet that make for half of the correction.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Correction:
         return digest.hexdigest()
 
     def weight(self, tokens_before: int) -> float:
-        """Return how much of it a packet gets behind so many document tokens: 0 to 1."""
+        """Return how much of it a packet gets behind so many positions: 0 to 1."""
         return tokens_before / (tokens_before + self.half_tokens)
 
     def scaled(self, strength: float) -> Correction:

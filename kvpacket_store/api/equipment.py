@@ -80,7 +80,7 @@ class Equipped(Catalogue):
     def adapter(self) -> Adapter:
         """The store's adapter."""
         width = int(self.model.embedding.weight.shape[1])
-        return kept_adapter(self.path, self.meta.adapter, self.meta.adapter_digest, width)
+        return kept_adapter(self.path, self.meta, width)
 
     @cached_property
     def prefiller(self) -> Prefiller:

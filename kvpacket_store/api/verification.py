@@ -6,12 +6,10 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvpacket_store.api.adapter_choice import kept_adapter
 from kvpacket_store.api.records import decode_packet
 from kvpacket_store.errors import CodecError, KVPacketError, NotFoundError, StoreCorruptError
 from kvpacket_store.packet import (
@@ -253,15 +251,6 @@ class _Verification:
             return None
         return "prefilled again, its tokens give other K and V on the same engine"
 
-    @cached_property
-    def _prefill_digest(self) -> str:
-        """What packets were made with; where the adapter's file is lost, all keys look foreign."""
-        meta = self._store.meta
-        with contextlib.suppress(KVPacketError):
-            kept = kept_adapter(self._store.path, meta.adapter, meta.adapter_digest, hidden_size=1)
-            return kept.prefill_digest
-        return meta.adapter_digest
-
     def _key_of(self, token_ids: TokenIds) -> str:
         """Return the key that the store's own description gives these tokens; no model needed."""
         meta = self._store.meta
@@ -272,7 +261,7 @@ class _Verification:
             config=meta.fingerprint["config"],
             rope=meta.fingerprint["rope"],
             kv_dtype=self._store.kv_dtype,
-            adapter=self._prefill_digest,
+            adapter=meta.adapter_digest,
             recipe=meta.recipe,
             role="segment",
             token_ids=token_ids,

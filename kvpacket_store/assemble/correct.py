@@ -43,6 +43,7 @@ class Corrector:
 
     def __init__(self, adapter: Adapter, model: Model) -> None:
         self._correction = correction = adapter.correction
+        self._trailer_tokens = adapter.trailer_tokens
         if correction is None:
             return
         layout = model.layout
@@ -56,7 +57,10 @@ class Corrector:
         self._edges = torch.tensor(DISTANCE_EDGES, device=model.device)
 
     def behind(self, tokens_before: int) -> Correct | None:
-        """Return what corrects a packet behind so many document tokens; None for the first one."""
+        """Return what corrects a packet behind so many positions; None for the first one.
+
+        Positions are those after the preamble: document tokens, and soft ones that stay.
+        """
         if self._correction is None or not tokens_before:
             return None
         return partial(self._corrected, self._correction.weight(tokens_before))
@@ -64,11 +68,12 @@ class Corrector:
     def _corrected(
         self, weight: float, layer: int, k: torch.Tensor, v: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        distances = torch.arange(k.shape[1], device=k.device)
-        bucket = torch.bucketize(distances, self._edges, right=True)
+        count = k.shape[1] - self._trailer_tokens  # a trailer stays as it was learned
+        bucket = torch.bucketize(torch.arange(count, device=k.device), self._edges, right=True)
         found = []
         for side, x in enumerate((k, v)):
-            wide = x.float()
+            wide = x[:, :count].float()
             shift = torch.bmm(wide, self._maps[side, layer]) + self._biases[side, layer][:, bucket]
-            found.append((wide + weight * shift).to(x.dtype))
+            corrected = (wide + weight * shift).to(x.dtype)
+            found.append(torch.cat([corrected, x[:, count:]], dim=1))
         return found[0], found[1]

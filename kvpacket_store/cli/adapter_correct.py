@@ -66,6 +66,8 @@ def correct(
         return
     rows: list[list[object]] = [[strength, f"{kl:.4f}"] for strength, kl in report.kl.items()]
     out.print(table("", ["strength", "KL, nats a token"], rows))
+    if not report.strength:
+        err.print(plain("no strength did better than none: the file has no correction"))
     out.print(
         plain(
             f"adapter {report.digest[:12]} of strength {report.strength}: {report.adapter}\n"

@@ -73,8 +73,11 @@ class Prefiller:
     def engine(self) -> str:
         """What computes, in words; on another engine the bits may differ."""
         model = self.model
+        dtypes = str(model.dtype)
+        if model.slot_dtype != model.dtype:
+            dtypes += f" attention {model.slot_dtype}"
         return (
-            f"torch {torch.__version__} {model.device.type} {platform.machine()} {model.dtype} "
+            f"torch {torch.__version__} {model.device.type} {platform.machine()} {dtypes} "
             f"{torch.get_num_threads()} threads"
         )
 

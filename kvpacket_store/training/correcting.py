@@ -80,39 +80,47 @@ def fit_correction(
         The share that is done.
     """
     sums, prefiller = _Sums(model), Prefiller(model, adapter)
+    soft = adapter.header_slots + adapter.trailer_tokens
     for number, sample in enumerate(samples):
         ids = (*sample.preamble, *(i for segment in sample.segments for i in segment))
         whole = torch.stack(model.capture(ids, model.new_cache(len(ids)))).float().cpu()
-        start = first = len(sample.preamble)
+        start, before = len(sample.preamble), 0
         for segment in sample.segments:
             end = start + len(segment)
-            if start > first:
-                weight = (start - first) / (start - first + _HALF_TOKENS)
+            if before:
+                weight = before / (before + _HALF_TOKENS)
                 alone = _as_tensor(prefiller.segment(segment), prefiller)[:, :, :, : len(segment)]
                 sums.take(alone, whole[:, :, :, start:end], weight)
-            start = end
+            start, before = end, before + soft + len(segment)
         told((number + 1) / len(samples))
     return sums.solve()
 
 
 def corrected_kl(
-    model: Model, adapter: Adapter, samples: Sequence[Sample], teacher: Teacher
+    model: Model,
+    adapter: Adapter,
+    samples: Sequence[Sample],
+    teacher: Teacher,
+    told: Callable[[float], None] = lambda share: None,
 ) -> dict[float, float]:
     """Return the KL to the teacher in nats a token, mean over questions, for each strength.
 
     0 is the adapter without its correction.
     """
     found: dict[float, list[float]] = {strength: [] for strength in STRENGTHS}
+    correctors = [Corrector(_at_strength(adapter, strength), model) for strength in STRENGTHS]
     prefiller = Prefiller(model, adapter)
-    for sample in samples:
+    for number, sample in enumerate(samples):
         answers = teacher.answers(sample)
         bodies = [prefiller.segment(segment) for segment in sample.segments]
-        for strength, kls in found.items():
-            cache = _placed(prefiller, _at_strength(adapter, strength), sample, bodies)
+        room = max(map(len, sample.questions)) + max(len(a.token_ids) for a in answers)
+        for corrector, kls in zip(correctors, found.values(), strict=True):
+            cache = _placed(prefiller, corrector, sample, bodies, room)
             kls += [
                 _kl(model, cache, question, answer)
                 for question, answer in zip(sample.questions, answers, strict=True)
             ]
+        told((number + 1) / len(samples))
     return {strength: sum(kls) / len(kls) for strength, kls in found.items()}
 
 
@@ -124,12 +132,14 @@ def _at_strength(adapter: Adapter, strength: float) -> Adapter:
 
 
 def _placed(
-    prefiller: Prefiller, adapter: Adapter, sample: Sample, bodies: Sequence[BodyKV]
+    prefiller: Prefiller,
+    corrector: Corrector,
+    sample: Sample,
+    bodies: Sequence[BodyKV],
+    room: int,
 ) -> SlotCache:
     """Put a sample's packets into slots, with room for a question and its answer."""
-    model, corrector = prefiller.model, Corrector(adapter, prefiller.model)
-    header = prefiller.header()
-    room = max(map(len, sample.questions)) + 256
+    model, header = prefiller.model, prefiller.header()
     slots = sum(body.k.shape[2] + header.k.shape[2] for body in bodies)
     cache = model.new_cache(len(sample.preamble) + slots + room)
     model.forward(sample.preamble, cache)

@@ -63,15 +63,17 @@ def test_it_looks_again_now_and_then():
 
 def test_close_choices_end_a_draft_until_they_turn_out_right():
     horizon = Horizon(LOOKUP)
-    assert horizon.doubts(0.1)
-    assert not horizon.doubts(0.6)
-    for _ in range(5):  # wrong before the doubtful one: that says nothing of it
-        horizon.learn(proposed=4, accepted=1, in_doubt=True)
-    assert horizon.doubts(0.1)
+    assert horizon.ends_at_close_ones
+    for _ in range(5):  # wrong before the close one: that says nothing of it
+        horizon.learn(proposed=4, accepted=1, close_at=3)
+    assert horizon.ends_at_close_ones
     for _ in range(12):
-        horizon.learn(proposed=4, accepted=4, in_doubt=True)
-    assert not horizon.doubts(0.1)
-    assert not FixedHorizon(3).doubts(0.0)
+        horizon.learn(proposed=4, accepted=4, close_at=3)
+    assert not horizon.ends_at_close_ones
+    for _ in range(12):  # drafts go on over them now, and they turn out wrong
+        horizon.learn(proposed=9, accepted=3, close_at=3)
+    assert horizon.ends_at_close_ones
+    assert not FixedHorizon(3).ends_at_close_ones
 
 
 def test_what_is_expected_is_what_the_best_length_gives():

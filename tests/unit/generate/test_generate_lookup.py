@@ -156,6 +156,13 @@ def test_it_gives_way_where_more_is_expected_of_what_comes_after_it():
         draft.learn(0, 0)  # of a round that another draft made
 
 
+def test_it_looks_again_now_and_then_where_it_gives_way():
+    costs = Costs(draft=0.3, row=0.127)
+    draft = LookupDraft(NGramIndex([1, 2, 9, 5]), costs, Horizon(costs, start=0.98))
+    counts = [len(proposals(draft, [unseen, 1, 2])) for unseen in range(1000, 1032)]
+    assert sum(map(bool, counts)) == 2
+
+
 def answer(model, draft, **options):
     options = GenerationOptions(max_new_tokens=60, **options)
     cache = model.new_cache(slots_for(len(PROMPT), options.max_new_tokens))
