@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvpacket_store.adapters.correction import Correction
 from kvpacket_store.errors import AdapterError
 
-__all__ = ["NO_ADAPTER_DIGEST", "Adapter"]
+__all__ = ["NO_ADAPTER_DIGEST", "Adapter", "answers_digest"]
 
 NO_ADAPTER_DIGEST = "none"
 
@@ -29,6 +30,8 @@ class Adapter:
     header_stays : bool
         False: the header stands before a segment while that is prefilled, and is left behind. It
         takes no slot of a prompt, and no attention in a request.
+    correction : Correction, optional
+        Of packets behind others, where they are placed; packets do not depend on it.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Adapter:
     header: npt.NDArray[np.float32]
     trailer: npt.NDArray[np.float32]
     header_stays: bool = True
+    correction: Correction | None = None
 
     def __post_init__(self) -> None:
         for part, array in (("header", self.header), ("trailer", self.trailer)):
@@ -104,13 +108,27 @@ class Adapter:
 
     @property
     def is_none(self) -> bool:
-        """Whether there are no soft tokens at all."""
-        return self.header_tokens == 0 and self.trailer_tokens == 0
+        """Whether there are no soft tokens at all, and no correction."""
+        return self.correction is None and not self._has_tokens
+
+    @property
+    def _has_tokens(self) -> bool:
+        return self.header_tokens > 0 or self.trailer_tokens > 0
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of shapes, values and what stays; ``"none"`` without soft tokens."""
-        if self.is_none:
+        """Hex SHA-256 of all that decides answers; ``"none"`` without soft tokens or correction."""
+        return answers_digest(self.prefill_digest, self.correction_digest)
+
+    @property
+    def correction_digest(self) -> str | None:
+        """Hex SHA-256 of the correction; None without one."""
+        return None if self.correction is None else self.correction.digest
+
+    @property
+    def prefill_digest(self) -> str:
+        """Hex SHA-256 of what packets depend on: shapes, values and what stays."""
+        if not self._has_tokens:
             return NO_ADAPTER_DIGEST
         digest = hashlib.sha256(b"kvpacket-adapter-1")
         for array in (self.header, self.trailer):
@@ -119,3 +137,16 @@ class Adapter:
         if self.header_slots < self.header_tokens:
             digest.update(b"header left behind")
         return digest.hexdigest()
+
+
+def answers_digest(prefill_digest: str, correction_digest: str | None) -> str:
+    """Return the digest of an adapter by those of its two parts.
+
+    Examples
+    --------
+    >>> answers_digest("none", None)
+    'none'
+    """
+    if correction_digest is None:
+        return prefill_digest
+    return hashlib.sha256(f"{prefill_digest}|{correction_digest}".encode()).hexdigest()

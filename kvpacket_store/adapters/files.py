@@ -1,18 +1,22 @@
 """Adapters as safetensors files: tensors ``header`` and ``trailer``, metadata as strings.
 
-``header_stays`` is ``yes``, ``no``, or not there, which means yes.
+``header_stays`` is ``yes``, ``no``, or not there, which means yes. A correction has tensors
+``correction_maps`` and ``correction_biases``, and its ``half_tokens`` among the metadata.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from kvpacket_store.adapters.adapter import Adapter
+from kvpacket_store.adapters.correction import Correction
 from kvpacket_store.durable import written_whole
 from kvpacket_store.errors import AdapterError
 
@@ -39,17 +43,29 @@ def load_adapter(path: str | Path) -> Adapter:
         with safe_open(path, framework="numpy") as tensors:
             header = np.asarray(tensors.get_tensor("header"), np.float32)
             trailer = np.asarray(tensors.get_tensor("trailer"), np.float32)
-            stays = (tensors.metadata() or {}).get("header_stays", "yes")
+            about = tensors.metadata() or {}
+            correction = _correction(tensors, about)
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise AdapterError(
             f"adapter file {path} has no float tensors `header` and `trailer`: {error}"
         ) from error
+    stays = about.get("header_stays", "yes")
     if stays not in _STAYS:
         raise AdapterError(
             f"adapter file {path} says header_stays: {stays!r}, which this version does not know; "
             "update kvpacket-store"
         )
-    return Adapter(path.stem, header, trailer, _STAYS[stays])
+    return Adapter(path.stem, header, trailer, _STAYS[stays], correction)
+
+
+def _correction(tensors: Any, about: Mapping[str, str]) -> Correction | None:
+    if "correction_maps" not in tensors.keys():  # noqa: SIM118 — no mapping
+        return None
+    maps, biases = (
+        np.asarray(tensors.get_tensor(f"correction_{part}"), np.float32)
+        for part in ("maps", "biases")
+    )
+    return Correction(maps, biases, int(about.get("half_tokens", "0")))
 
 
 def adapter_metadata(path: str | Path) -> dict[str, str]:
@@ -72,7 +88,17 @@ def save_adapter(
 ) -> None:
     """Write an adapter, synced, whole or not at all; ``metadata`` says where it came from."""
     path = Path(path)
-    tensors = {"header": adapter.header, "trailer": adapter.trailer}
+    tensors: dict[str, npt.NDArray[Any]] = {"header": adapter.header, "trailer": adapter.trailer}
     about = {"digest": adapter.digest, "header_stays": "yes" if adapter.header_stays else "no"}
+    if (correction := adapter.correction) is not None:
+        tensors["correction_maps"] = _narrowed(correction.maps)
+        tensors["correction_biases"] = _narrowed(correction.biases)
+        about["half_tokens"] = str(correction.half_tokens)
     with written_whole(path) as scratch:
         save_file(tensors, scratch, metadata={**(metadata or {}), **about})
+
+
+def _narrowed(array: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+    """Return the same numbers as float16, if it can hold them."""
+    narrow = array.astype(np.float16)
+    return narrow if np.array_equal(narrow.astype(np.float32), array) else array

@@ -6,11 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvpacket_store.adapters import Adapter, load_adapter, save_adapter, shipped_adapter
+from kvpacket_store.adapters import (
+    Adapter,
+    answers_digest,
+    load_adapter,
+    save_adapter,
+    shipped_adapter,
+)
 from kvpacket_store.errors import AdapterError, ModelMismatchError
 
 if TYPE_CHECKING:
     from kvpacket_store.models import Model
+    from kvpacket_store.store import StoreMeta
 
 __all__ = ["choose_adapter", "keep_adapter", "kept_adapter"]
 
@@ -47,20 +54,21 @@ def keep_adapter(adapter: Adapter, folder: Path) -> None:
         save_adapter(adapter, folder / _FILE)
 
 
-def kept_adapter(folder: Path, name: str | None, digest: str, hidden_size: int) -> Adapter:
-    """Return the store's adapter.
+def kept_adapter(folder: Path, meta: StoreMeta, hidden_size: int) -> Adapter:
+    """Return a store's adapter.
 
     Raises
     ------
     ModelMismatchError
         The file in the folder is not the adapter that the packets were made with.
     """
+    digest = answers_digest(meta.adapter_digest, meta.correction_digest)
     if digest == "none":
         return Adapter.none(hidden_size)
     found = load_adapter(folder / _FILE)
     if found.digest != digest:
         raise ModelMismatchError(
-            f"{folder / _FILE} is not the adapter {name!r} that this store's packets were made "
+            f"{folder / _FILE} is not the adapter {meta.adapter!r} that this store was made "
             "with; put the original back, or ingest into a new store"
         )
-    return replace(found, name=name or found.name)
+    return replace(found, name=meta.adapter or found.name)

@@ -23,9 +23,9 @@ class Assembled:
     """A prompt in slots: packets placed, the question not yet run.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these; ``exact_parts`` are the others, and their first slots, where there are any
-    of the first kind. ``draft`` are the packets that draft for a joint prefill. ``text_ids`` are
-    the prompt's tokens without the soft ones.
+    was read for these; ``exact_parts`` are the others, their first slots and the document tokens
+    before them, where there are any of the first kind. ``draft`` are the packets that draft for a
+    joint prefill. ``text_ids`` are the prompt's tokens without the soft ones.
     """
 
     cache: SlotCache
@@ -39,7 +39,7 @@ class Assembled:
     adapter_tokens: int
     swap_parts: list[SwapPart] = field(default_factory=list)
     base_bytes: int = 0
-    exact_parts: list[tuple[BodyKV, int]] = field(default_factory=list)
+    exact_parts: list[tuple[BodyKV, int, int]] = field(default_factory=list)
     draft: Assembled | None = None
     namespace: str = ""
     text_ids: TokenIds = ()
@@ -56,16 +56,16 @@ class Placing:
         self.starts = starts
         self._from_base = from_base
         self.swap_parts: list[SwapPart] = []
-        self.exact_parts: list[tuple[BodyKV, int]] = []
+        self.exact_parts: list[tuple[BodyKV, int, int]] = []
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
 
-    def note(self, loaded: LoadedBody, document_id: str, start: int) -> None:
+    def note(self, loaded: LoadedBody, document_id: str, start: int, tokens_before: int) -> None:
         """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
         if not self._from_base:
             return
         if loaded.kv_digest is None:
-            self.exact_parts.append((loaded.body, start))
+            self.exact_parts.append((loaded.body, start, tokens_before))
             return
         positions = loaded.body.k.shape[2]
         self.swap_parts.append(
@@ -73,6 +73,7 @@ class Placing:
                 loaded.packet_key,
                 document_id,
                 start,
+                tokens_before,
                 positions,
                 loaded.kv_digest,
                 loaded.token_ids,

@@ -103,8 +103,8 @@ class Assembler:
         cache.set_length(plan.question_start)
         preamble, _ = self._loader.preamble(self._prompt.preamble_ids)
         header = self._loader.header()
-        headers = ((header, start) for start in plan.packet_starts)
-        shared = [(preamble, 0), *headers, *assembled.exact_parts]
+        headers = ((header, start, 0) for start in plan.packet_starts)
+        shared = [(preamble, 0, 0), *headers, *assembled.exact_parts]
         return cache, SwapIn(
             store,
             self._loader,
@@ -212,8 +212,9 @@ class Assembler:
             raise_if_cancelled()
             loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
             start = next(built.starts)
-            self._place_packet(cache, loaded, start, timings)
-            built.note(loaded, document.id, start + self._store.adapter.header_slots)
+            before = start - len(self._prompt.preamble_ids)
+            self._place_packet(cache, loaded, start, before, timings)
+            built.note(loaded, document.id, start + self._store.adapter.header_slots, before)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
             loaded.forget()
@@ -235,14 +236,16 @@ class Assembler:
         return loaded
 
     def _place_packet(
-        self, cache: SlotCache, loaded: LoadedBody, start: int, timings: Timings
+        self, cache: SlotCache, loaded: LoadedBody, start: int, before: int, timings: Timings
     ) -> None:
         started = time.perf_counter()
         model, kv_dtype = self._store.model, self._store.kv_dtype
         header = self._loader.header()
         place(model, cache, header.k, header.v, kv_dtype=kv_dtype, start=start)
         after = start + self._store.adapter.header_slots
-        place(model, cache, loaded.body.k, loaded.body.v, kv_dtype=kv_dtype, start=after)
+        correct = self._store.corrector.behind(before)
+        k, v = loaded.body.k, loaded.body.v
+        place(model, cache, k, v, kv_dtype=kv_dtype, start=after, correct=correct)
         timings.assemble += 1e3 * (time.perf_counter() - started)
 
     def _joined(self, loaded: Sequence[LoadedBody], question_ids: TokenIds) -> TokenIds:

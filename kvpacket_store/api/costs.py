@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvpacket_store.api.measured_costs import MeasuredCosts, read_costs
 from kvpacket_store.generate import Costs
 from kvpacket_store.models import Model
@@ -30,7 +32,7 @@ def costs_of(model: Model, prompt_slots: int, draft_slots: int) -> Costs:
 
         costs_of(model, 7500, 1875)  # → draft 0.73
     """
-    return _parts(model).costs(prompt_slots, draft_slots)
+    return costs_of_model(model, model, prompt_slots, draft_slots)
 
 
 def costs_of_model(model: Model, draft: Model, prompt_slots: int, draft_slots: int) -> Costs:
@@ -41,11 +43,12 @@ def costs_of_model(model: Model, draft: Model, prompt_slots: int, draft_slots: i
     measured, theirs = read_costs(model), read_costs(draft)
     if measured is None or theirs is None:
         measured, theirs = _by_bytes(model), _by_bytes(draft)
-    return measured.costs_with(theirs, prompt_slots, draft_slots)
-
-
-def _parts(model: Model) -> MeasuredCosts:
-    return read_costs(model) or _by_bytes(model)
+    costs = measured.costs_with(theirs, prompt_slots, draft_slots)
+    return replace(  # elsewhere requests run one after the other, and share nothing
+        costs,
+        shared=costs.shared if model.rows_are_alike else 0.0,
+        draft_shared=costs.draft_shared if draft.rows_are_alike else 0.0,
+    )
 
 
 def _by_bytes(model: Model) -> MeasuredCosts:

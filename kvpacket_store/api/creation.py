@@ -18,6 +18,7 @@ from kvpacket_store.api.codec_choice import (
 )
 from kvpacket_store.api.codec_packs import CodecPacks
 from kvpacket_store.api.step_costs import find_costs
+from kvpacket_store.assemble import Corrector
 from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, load_model
 from kvpacket_store.prefill import PREFILL_RECIPE, Prefiller
@@ -60,6 +61,7 @@ def create_packet_store(
         )
     chosen = choose_adapter(adapter, model)
     prefiller = Prefiller(model, chosen, _dtype(kv_dtype, model))
+    Corrector(chosen, model)  # refuses a correction for another model
     need = PackNeed(model.fingerprint.weights, prefiller.kv_dtype, model.layout)
     pack = choose_pack(codec, codec_pack, need)
     digest = None if pack is None else pack.digest
@@ -71,7 +73,8 @@ def create_packet_store(
         layout=model.layout.to_dict(),
         rope=tuple(rotary.spec.to_dict() for rotary in model.rotaries.values()),
         adapter=None if chosen.is_none else chosen.name,
-        adapter_digest=chosen.digest,
+        adapter_digest=chosen.prefill_digest,
+        correction_digest=chosen.correction_digest,
         codec=codec,
         layers=num_layers,
         codec_pack=digest,

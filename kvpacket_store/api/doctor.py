@@ -165,7 +165,7 @@ def _quality(store: Store) -> Check:
     reason = why_unverified(store)
     if reason is None:
         return Check("quality", "info", ok=True, detail="verified by a report of the pair")
-    if store.meta.adapter_digest == "none":
+    if store.meta.adapter is None:
         detail = f"no adapter: packets are naive reuse; {reason}"
         return Check("quality", "info", ok=True, detail=detail)
     remedy = f"kvps adapter eval --store {store.path}"

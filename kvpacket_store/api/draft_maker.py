@@ -34,6 +34,7 @@ from kvpacket_store.generate import (
     ModelDraft,
     NGramIndex,
     NoDraft,
+    Rival,
 )
 from kvpacket_store.models import SlotCache
 from kvpacket_store.types import TokenIds
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["DraftGround", "DraftMaker"]
 
 _MOST_PARTS = 3
-# Shares of drafts accepted, to begin with: all tokens in fewer bits, and some tokens alone.
-_ACCEPTED_WHOLE, _ACCEPTED_PART = 0.93, 0.85
+# Shares of drafts accepted, to begin with: all tokens in 8 bits or more, and others.
+_ACCEPTED_FINE, _ACCEPTED = 0.93, 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +130,16 @@ class DraftMaker:
         Several names with ``+`` between them are asked in turn.
         """
         found = Drafting(NoDraft())
+        parts = name.split("+")
+        made = {p: self._part(p, ground, options, found) for p in parts if p != LOOKUP}
         drafts: list[Draft] = []
-        rival: Horizon | FixedHorizon | None = None
-        for part in reversed(name.split("+")):  # a lookup has to know what comes after it
-            if part == LOOKUP:
-                drafts.append(self._lookup(ground, rival))
-            else:
-                draft = self._part(part, ground, options, found)
-                drafts.append(draft)
-                rival = draft.horizon
-        found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*reversed(drafts))
+        for at, part in enumerate(parts):
+            rival = next((made[after] for after in parts[at + 1 :]), None)
+            drafts.append(made[part] if part in made else self._lookup(ground, rival))
+        found.draft = drafts[0] if len(drafts) == 1 else ChainDraft(*drafts)
         return found
 
-    def _lookup(self, ground: DraftGround, rival: Horizon | FixedHorizon | None) -> LookupDraft:
+    def _lookup(self, ground: DraftGround, rival: Rival | None) -> LookupDraft:
         costs = costs_of(self._store.model, ground.assembled.plan.prompt_positions, 0)
         return LookupDraft(NGramIndex(ground.target_ids), costs, rival)
 
@@ -156,19 +154,19 @@ class DraftMaker:
         cache = self._draft_cache(part, ground, options, found)
         return KVDraft(
             cache,
-            self._horizon(options, slots, cache.read_slots, found.kept_share),
+            self._horizon(options, slots, cache.read_slots, is_fine=_is_fine(found)),
             ground.logits,
             own_rows=len(ground.assembled.question_ids),
             takes_rows=not ground.is_apart,
         )
 
     def _horizon(
-        self, options: GenerationOptions, prompt_slots: int, draft_slots: int, kept: float | None
+        self, options: GenerationOptions, prompt_slots: int, draft_slots: int, *, is_fine: bool
     ) -> Horizon | FixedHorizon:
         if options.draft_tokens is not None:
             return FixedHorizon(options.draft_tokens)
         costs = costs_of(self._store.model, prompt_slots, draft_slots)
-        start = _ACCEPTED_WHOLE if kept == 1.0 else _ACCEPTED_PART
+        start = _ACCEPTED_FINE if is_fine else _ACCEPTED
         return Horizon(costs, start=start, always=options.decode == "verified")
 
     def _draft_cache(
@@ -207,3 +205,7 @@ class DraftMaker:
         positions = sum(part.positions for part in assembled.swap_parts)
         scalars = 2 * math.prod(self._store.layout.shape(positions))
         return 8 * assembled.base_bytes / scalars
+
+
+def _is_fine(found: Drafting) -> bool:
+    return found.kept_share == 1.0 and (found.bits_per_scalar or 0.0) >= 8

@@ -112,7 +112,9 @@ def draft_cache(
         cache = _filled(model, view, prompt.new_tokens)
     else:
         shape = model.layout.shape(prompt.new_tokens)
-        cache = ViewCache(view, shape, model.slot_dtype, model.device)
+        cache = ViewCache(
+            view, shape, model.slot_dtype, model.device, reads_codes=model.rows_are_alike
+        )
     cache.leave_out(kv.num_slots - view.num_slots)
     return cache, view
 

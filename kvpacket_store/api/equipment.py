@@ -15,6 +15,7 @@ from kvpacket_store.types import Document, Segment
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
+    from kvpacket_store.assemble import Corrector
     from kvpacket_store.models import Model
     from kvpacket_store.prefill import Prefiller
     from kvpacket_store.retrieve import SentenceEmbedder
@@ -79,7 +80,7 @@ class Equipped(Catalogue):
     def adapter(self) -> Adapter:
         """The store's adapter."""
         width = int(self.model.embedding.weight.shape[1])
-        return kept_adapter(self.path, self.meta.adapter, self.meta.adapter_digest, width)
+        return kept_adapter(self.path, self.meta, width)
 
     @cached_property
     def prefiller(self) -> Prefiller:
@@ -87,6 +88,13 @@ class Equipped(Catalogue):
         from kvpacket_store.prefill import Prefiller
 
         return Prefiller(self.model, self.adapter, self.kv_dtype)
+
+    @cached_property
+    def corrector(self) -> Corrector:
+        """What corrects its packets behind others."""
+        from kvpacket_store.assemble import Corrector
+
+        return Corrector(self.adapter, self.model)
 
     def segments(self, document: Document) -> list[Segment]:
         """Return the segments of a document as this store cuts them."""

@@ -88,7 +88,7 @@ def _recipe(store: Store) -> Check:
 def _adapter(store: Store) -> Check:
     meta = store.meta
     try:
-        kept_adapter(store.path, meta.adapter, meta.adapter_digest, hidden_size=1)
+        kept_adapter(store.path, meta, hidden_size=1)
     except ModelError as error:
         detail = f"{error}: {_misses(store)}"
         remedy = f"put the original adapter file back, or {_NEW_STORE}"

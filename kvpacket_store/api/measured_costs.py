@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasuredCosts", "costs_path", "read_costs", "write_costs"]
 
-_VERSION = 1
+_VERSION = 2  # 1: of other kernels
 
 
 @dataclass(frozen=True, slots=True)

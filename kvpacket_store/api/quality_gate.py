@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kvpacket_store.adapters import shipped_report
+from kvpacket_store.adapters import answers_digest, shipped_report
 from kvpacket_store.api.identity import PACKET_FIELDS
 from kvpacket_store.errors import QualityError
 
@@ -76,7 +76,7 @@ def why_unverified(store: Store) -> str | None:
     whose full recompute was sane, and, where there is an adapter, whose packets are nearer to full
     recompute than naive reuse is.
     """
-    report = store.packets.get_quality() or shipped_report(store.meta.adapter_digest)
+    report = store.packets.get_quality() or shipped_report(_digest_of(store))
     if report is None:
         return "no quality report was recorded for it"
     if report.get("pair") != _pair_of(store):
@@ -84,7 +84,7 @@ def why_unverified(store: Store) -> str | None:
     if not report.get("sane"):
         return "its quality report was forced: full recompute itself did badly"
     closed = (report.get("gap_closed") or {}).get("kl")
-    if store.meta.adapter_digest == "none":
+    if _digest_of(store) == "none":
         return None
     if closed is None:
         return "its quality report says nothing of packets"
@@ -109,15 +109,19 @@ def check_verified(store: Store, *, required: bool = False) -> bool:
     remedy = f"run `kvps adapter eval --store {store.path}`"
     if required:
         raise QualityError(f"{pair} is unverified: {reason}; {remedy}")
-    known = (str(store.path), meta.adapter_digest)
-    if meta.adapter_digest != "none" and known not in _warned:
+    known = (str(store.path), _digest_of(store))
+    if known[1] != "none" and known not in _warned:
         _warned.add(known)
         _LOG.warning("%s is unverified: %s; %s", pair, reason, remedy)
     return False
 
 
 def _pair_of(store: Store) -> dict[str, str]:
-    return _pair(store.meta.fingerprint, store.meta.adapter_digest)
+    return _pair(store.meta.fingerprint, _digest_of(store))
+
+
+def _digest_of(store: Store) -> str:
+    return answers_digest(store.meta.adapter_digest, store.meta.correction_digest)
 
 
 def _pair(fingerprint: Mapping[str, str], adapter_digest: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api.answer import Fallback
@@ -30,11 +31,15 @@ Link = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class SwapPart:
-    """A packet of which slots hold what its base gives, ``positions`` from ``start`` on."""
+    """A packet of which slots hold what its base gives, ``positions`` from ``start`` on.
+
+    ``tokens_before`` are the document tokens before it.
+    """
 
     packet_key: str
     document_id: str
     start: int
+    tokens_before: int
     positions: int
     kv_digest: str
     token_ids: TokenIds
@@ -79,8 +84,9 @@ class SwapIn:
         Whose.
     cache : SwapCache
         Filled.
-    shared : sequence of (BodyKV, int)
-        What needs no reading, preamble and headers, and the slots where it begins.
+    shared : sequence of (BodyKV, int, int)
+        What needs no reading: preamble, headers, packets at hand; the slot where it begins, and the
+        document tokens before it, 0 where nothing is to be corrected.
     parts : sequence of SwapPart
         What is read.
     policy : SwapPolicy
@@ -94,7 +100,7 @@ class SwapIn:
         namespace: str,
         cache: SwapCache,
         *,
-        shared: Sequence[tuple[BodyKV, int]],
+        shared: Sequence[tuple[BodyKV, int, int]],
         parts: Sequence[SwapPart],
         policy: SwapPolicy,
     ) -> None:
@@ -140,7 +146,7 @@ class SwapIn:
         for part, reason in self._failures.items():
             body = self._made_again(part)
             with self._transfer.running():  # after what is queued there already
-                self._place(body, part.start)
+                self._place(body, part.start, part.tokens_before)
             self.fallbacks.append(Fallback(part.packet_key, reason))
         self._failures.clear()
         self._cache.all_is_here(self._transfer.sent())
@@ -189,8 +195,8 @@ class SwapIn:
     def _fill(self) -> None:
         """Run in the background: whatever happens, those who wait are let go."""
         try:
-            for body, start in self._shared:
-                self._place(body, start)
+            for body, start, tokens_before in self._shared:
+                self._place(body, start, tokens_before)
             with ReadAhead(self._read, self._parts) as ahead:
                 for part in self._parts:
                     if self._is_abandoned:
@@ -212,9 +218,10 @@ class SwapIn:
             return
         if is_last and self.policy.streams_layers:
             self._may_begin.set()
+        place = self._placer(part.start, part.tokens_before)
         try:
             for layer, (k, v) in enumerate(_layers(reader)):
-                place_layer(self._transfer, self._cache, layer, k, v, start=part.start)
+                place(layer, k, v)
                 if is_last:
                     self._cache.layer_is_here(layer, self._transfer.sent())
         except CodecError as error:
@@ -238,9 +245,14 @@ class SwapIn:
         except (NotFoundError, StoreCorruptError):
             return self._store.prefiller.segment(part.token_ids)
 
-    def _place(self, body: BodyKV, start: int) -> None:
+    def _place(self, body: BodyKV, start: int, tokens_before: int) -> None:
+        place = self._placer(start, tokens_before)
         for layer, (k, v) in enumerate(zip(body.k, body.v, strict=True)):
-            place_layer(self._transfer, self._cache, layer, k, v, start=start)
+            place(layer, k, v)
+
+    def _placer(self, start: int, tokens_before: int) -> Callable[[int, BitArray, BitArray], None]:
+        correct = self._store.corrector.behind(tokens_before)
+        return partial(place_layer, self._transfer, self._cache, start=start, correct=correct)
 
 
 def _layers(reader: RecordReader) -> Iterator[tuple[BitArray, BitArray]]:

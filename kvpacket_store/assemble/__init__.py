@@ -1,7 +1,16 @@
 """Packets → one cache: plan positions, rotate keys, fill slots."""
 
+from kvpacket_store.assemble.correct import Correct, Corrector
 from kvpacket_store.assemble.place import place, place_layer
 from kvpacket_store.assemble.plan import AssemblyPlan, plan_assembly
 from kvpacket_store.assemble.rope_shift import rope_shift
 
-__all__ = ["AssemblyPlan", "place", "place_layer", "plan_assembly", "rope_shift"]
+__all__ = [
+    "AssemblyPlan",
+    "Correct",
+    "Corrector",
+    "place",
+    "place_layer",
+    "plan_assembly",
+    "rope_shift",
+]

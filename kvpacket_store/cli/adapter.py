@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvpacket_store.cli import adapter_eval
+from kvpacket_store.cli import adapter_correct, adapter_eval
 from kvpacket_store.cli.adapter_list import list_adapters
 from kvpacket_store.cli.output import JSON_OPTION, err, out, plain, print_json, table
 from kvpacket_store.cli.page import write_text
@@ -24,6 +24,7 @@ adapter_app = typer.Typer(
 )
 adapter_app.command("list")(list_adapters)
 adapter_app.command("eval")(adapter_eval.eval)
+adapter_app.command("correct")(adapter_correct.correct)
 
 _DTYPES = ("auto", "bf16", "fp32")
 

@@ -69,7 +69,7 @@ def _adapters_in(where: str, folder: Path) -> Iterator[dict[str, Any]]:
             "model": about.get("model"),
         }
         if adapter.digest != about["digest"]:
-            one["damage"] = "its soft tokens are not those that were saved; train or copy it again"
+            one["damage"] = "its contents are not those that were saved; train or copy it again"
         yield one | {key: _number(about.get(key)) for key in ("kl_naive", "kl_after", "gap_closed")}
 
 

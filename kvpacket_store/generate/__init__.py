@@ -3,7 +3,7 @@
 from kvpacket_store.generate.answering import Answering, Final, Provisional, Wait
 from kvpacket_store.generate.blocks import BlockTarget, slots_for
 from kvpacket_store.generate.choice import Choice
-from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, LookupDraft, NoDraft
+from kvpacket_store.generate.drafts import ChainDraft, Draft, KVDraft, LookupDraft, NoDraft, Rival
 from kvpacket_store.generate.drive import (
     Failed,
     Finished,
@@ -40,6 +40,7 @@ __all__ = [
     "NGramIndex",
     "NoDraft",
     "Provisional",
+    "Rival",
     "RowTarget",
     "Run",
     "Sampler",

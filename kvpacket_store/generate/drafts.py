@@ -11,7 +11,7 @@ import torch
 from kvpacket_store.errors import ModelError
 from kvpacket_store.generate.answering import Answering, Part, Provisional
 from kvpacket_store.generate.drive import Run
-from kvpacket_store.generate.horizon import Costs, FixedHorizon, Horizon
+from kvpacket_store.generate.horizon import CLOSE_LOGITS, Costs, FixedHorizon, Horizon
 from kvpacket_store.generate.lookup import NGramIndex
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SlotCache
@@ -20,9 +20,10 @@ _MOST_GROWTH = 48
 """Tokens by which a draft may grow, beyond twice its length, while the target is on its way."""
 
 _MOST_LOOKED_UP = 10
+_LOOK_AGAIN_ROUNDS = 16
 _ACCEPTED_AFTER = {2: 0.3, 3: 0.4, 4: 0.5, 8: 0.85}  # between greedy answers and T = 0.8
 
-__all__ = ["ChainDraft", "Draft", "KVDraft", "LookupDraft", "NoDraft"]
+__all__ = ["ChainDraft", "Draft", "KVDraft", "LookupDraft", "NoDraft", "Rival"]
 
 
 class Draft(Protocol):
@@ -48,6 +49,14 @@ class Draft(Protocol):
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Hear how many of the last proposals were accepted."""
+        ...
+
+
+class Rival(Protocol):
+    """A draft that says what is expected of it."""
+
+    def gain(self, requests: int) -> float:
+        """Return tokens per plain step, where so many requests share forwards."""
         ...
 
 
@@ -80,15 +89,13 @@ class LookupDraft(NoDraft):
         Of the prompt; the answer is added to it.
     costs : Costs
         Of this machine at this context.
-    rival : Horizon, optional
-        Of the draft that is asked where nothing is proposed here: it is, where more is expected of
-        it.
+    rival : draft with a gain, optional
+        Who is asked where nothing is proposed here: also where more is expected of it, but now and
+        then.
     """
 
-    def __init__(
-        self, index: NGramIndex, costs: Costs, rival: Horizon | FixedHorizon | None = None
-    ) -> None:
-        self._index, self._rival = index, rival
+    def __init__(self, index: NGramIndex, costs: Costs, rival: Rival | None = None) -> None:
+        self._index, self._rival, self._given_way = index, rival, 0
         free = costs.without_draft()
         self._horizons = {
             length: Horizon(free, start=share, most=_MOST_LOOKED_UP)
@@ -109,7 +116,9 @@ class LookupDraft(NoDraft):
             return []
         self._used, company = self._horizons[match.length], answering.company
         if self._rival is not None and self._used.gain(company) < self._rival.gain(company):
-            return []
+            self._given_way += 1
+            if self._given_way % _LOOK_AGAIN_ROUNDS:
+                return []
         wanted = max(min(count, self._used.count(company)), 0)
         return self._index.after(match, wanted)
 
@@ -184,7 +193,7 @@ class KVDraft:
         self._work = partial(RowWork, run=run)
         self._prompt_slots = cache.length
         self._known_slots = cache.length - own_rows  # before it, rows stay as they are
-        self._in_doubt = False  # whether the last draft ended with a doubtful choice
+        self._close_at: int | None = None  # the first close choice of the last draft
         self._run: list[int] = []  # tokens whose rows are the draft's own, after the prompt
 
     def propose(
@@ -192,7 +201,7 @@ class KVDraft:
     ) -> Part[list[int]]:
         """See `Draft`; goes on while the target is on its way."""
         target.fetch()
-        self._in_doubt = False
+        self._close_at = None
         wanted = min(self.horizon.count(answering.company), count)
         if wanted <= 0 and (target.is_here() or count <= 0):
             return []
@@ -226,14 +235,22 @@ class KVDraft:
             unseen = [choice.token_id]
             proposed += unseen
             yield Provisional(choice.token_id)
-            if target.is_here() and self.horizon.doubts(choice.margin):
-                self._in_doubt = True  # no step on top of it; what is drafted costs a row alone
+            if choice.margin < CLOSE_LOGITS and self._ends_at(len(proposed) - 1, target):
                 break
         return proposed
 
+    def _ends_at(self, close: int, target: Target) -> bool:
+        """Note a close choice; say whether the draft ends there, with no step on top of it."""
+        self._close_at = close if self._close_at is None else self._close_at
+        return target.is_here() and self.horizon.ends_at_close_ones
+
     def learn(self, proposed: int, accepted: int) -> None:
         """Let the horizon follow."""
-        self.horizon.learn(proposed, accepted, in_doubt=self._in_doubt)
+        self.horizon.learn(proposed, accepted, self._close_at)
+
+    def gain(self, requests: int) -> float:
+        """Return the tokens per plain step that are expected of the next draft."""
+        return self.horizon.gain(requests)
 
     def _catch_up(self, final: Sequence[int], exact: SlotCache) -> list[int]:
         """Bring the rows of final tokens up to date; return those tokens that have none."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_DOUBT_LOGITS = 0.5
+CLOSE_LOGITS = 0.5
+"""A choice that was won by less is close."""
+
 _SURE_SHARE = 0.75
 
-__all__ = ["Costs", "FixedHorizon", "Horizon"]
+__all__ = ["CLOSE_LOGITS", "Costs", "FixedHorizon", "Horizon"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,12 @@ class FixedHorizon:
         del requests
         return 0.0
 
-    def doubts(self, margin: float) -> bool:
+    @property
+    def ends_at_close_ones(self) -> bool:
         """Return False: drafts end where they were told to."""
-        del margin
         return False
 
-    def learn(self, proposed: int, accepted: int, *, in_doubt: bool = False) -> None:
+    def learn(self, proposed: int, accepted: int, close_at: int | None = None) -> None:
         """Do nothing."""
 
 
@@ -132,7 +134,7 @@ class Horizon:
         self._most = most
         self._least = 1 if always else 0
         self._idle_rounds = 0
-        self._doubtful_share = 0.5
+        self._close_share = 0.5
 
     def count(self, requests: int = 1) -> int:
         """Return how many tokens to draft now; 0 where it does not pay.
@@ -159,24 +161,25 @@ class Horizon:
         speed, count = max(speeds, key=lambda pair: pair[0])
         return count, speed
 
-    def doubts(self, margin: float) -> bool:
-        """Whether a draft should end with a choice that was won by so few logits.
+    @property
+    def ends_at_close_ones(self) -> bool:
+        """Whether a draft should end with a choice that was close (`CLOSE_LOGITS`).
 
-        Not where such choices turn out right as a rule: a fine draft is wrong in nothing else.
+        Not where close choices turn out right as a rule: a fine draft is wrong in nothing else.
         """
-        return margin < _DOUBT_LOGITS and self._doubtful_share < _SURE_SHARE
+        return self._close_share < _SURE_SHARE
 
-    def learn(self, proposed: int, accepted: int, *, in_doubt: bool = False) -> None:
+    def learn(self, proposed: int, accepted: int, close_at: int | None = None) -> None:
         """Take in a round; the last 30 tokens or so count.
 
         Parameters
         ----------
         proposed, accepted : int
             Tokens.
-        in_doubt : bool
-            The draft ended with a choice that it was told to doubt.
+        close_at : int, optional
+            Which of those proposed was the first close choice, counted from 0.
         """
         for n in range(min(proposed, accepted + 1)):
             self._share += 0.05 * ((n < accepted) - self._share)
-        if in_doubt and accepted >= proposed - 1:
-            self._doubtful_share += 0.1 * ((accepted == proposed) - self._doubtful_share)
+        if close_at is not None and accepted >= close_at:
+            self._close_share += 0.1 * ((accepted > close_at) - self._close_share)

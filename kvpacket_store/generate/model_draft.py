@@ -81,7 +81,11 @@ class ModelDraft:
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Let the horizon follow."""
-        self.horizon.learn(proposed, accepted)
+        (self._inner or self.horizon).learn(proposed, accepted)
+
+    def gain(self, requests: int) -> float:
+        """Return the tokens per plain step that are expected of the next draft; 0 where none is."""
+        return self.horizon.gain(requests) if self._can_read else 0.0
 
     def _read(self, answering: Answering) -> Part[KVDraft]:
         answering.raise_if_cancelled()

@@ -105,6 +105,8 @@ def grouped_attention(
         return mixed.transpose(1, 2).to(computed_in), None
     rows = query.shape[2]
     if attention_mask is not None:
+        if attention_mask.is_floating_point():
+            attention_mask = attention_mask.to(query.dtype)
         out = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
         )

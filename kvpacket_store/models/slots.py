@@ -172,7 +172,7 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     @property
     def read_slots(self) -> int:
-        """How many slots of this dtype are as many bytes as a step reads."""
+        """Slots of this dtype that are as many bytes as a step reads."""
         return self.length
 
     @property

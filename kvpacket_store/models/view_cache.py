@@ -47,7 +47,9 @@ class ViewCache(SlotCache):
     shape : tuple of int
         ``[L, H, N, D]`` of the slots behind it.
     dtype, device
-        Of the model.
+        Of the slots.
+    reads_codes : bool
+        Whether row kernels run on it, which read a view in bytes as it lies.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class ViewCache(SlotCache):
         shape: tuple[int, int, int, int],
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        reads_codes: bool = False,
     ) -> None:
         super().__init__(shape, dtype, device)
-        self._view = view
+        self._view, self._reads_codes = view, reads_codes
         layers, heads, _, dim = shape
         self._layer = torch.empty((2, heads, 0, dim), dtype=dtype, device=device)
         self.layers = [_ViewLayer(self, i) for i in range(layers)]
@@ -77,7 +81,7 @@ class ViewCache(SlotCache):
     @property
     def read_slots(self) -> int:
         """Where the view is read as it lies, fewer than its slots."""
-        if self._view.coded(0) is None:
+        if not self._reads_codes or self._view.coded(0) is None:
             return self.length
         behind, slot_bytes = self.length - self._view.num_slots, self._layer.itemsize
         slot_bytes *= 2 * len(self.layers) * self._layer.shape[1] * self._layer.shape[3]
@@ -97,7 +101,9 @@ class ViewCache(SlotCache):
 
     def coded_slots(self, layer: int, start: int) -> tuple[CodedSlots, CodedSlots] | None:
         """Return the view as bytes, if it is held so and ends before ``start``."""
-        return self._view.coded(layer) if start >= self._view.num_slots else None
+        if not self._reads_codes or start < self._view.num_slots:
+            return None
+        return self._view.coded(layer)
 
     def keep_rows(self, layer: int, start: int, count: int) -> None:
         """Take rows over from the expanded layer; those in the view stay as the view has them."""

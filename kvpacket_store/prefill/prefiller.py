@@ -73,8 +73,11 @@ class Prefiller:
     def engine(self) -> str:
         """What computes, in words; on another engine the bits may differ."""
         model = self.model
+        dtypes = str(model.dtype)
+        if model.slot_dtype != model.dtype:
+            dtypes += f" attention {model.slot_dtype}"
         return (
-            f"torch {torch.__version__} {model.device.type} {platform.machine()} {model.dtype} "
+            f"torch {torch.__version__} {model.device.type} {platform.machine()} {dtypes} "
             f"{torch.get_num_threads()} threads"
         )
 
@@ -89,7 +92,7 @@ class Prefiller:
             rope=fingerprint.rope,
             kv_dtype=self.kv_dtype,
             # No soft token is in the preamble: it is the same under every adapter.
-            adapter="none" if role == "preamble" else self.adapter.digest,
+            adapter="none" if role == "preamble" else self.adapter.prefill_digest,
             recipe=PREFILL_RECIPE,
             role=role,
             token_ids=token_ids,

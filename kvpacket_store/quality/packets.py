@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from kvpacket_store.assemble import place
+from kvpacket_store.assemble import Correct, Corrector, place
 from kvpacket_store.models import SlotCache
 from kvpacket_store.prefill import BodyKV, Prefiller
 from kvpacket_store.quality.prompt import PromptTokens
@@ -97,14 +97,18 @@ class PacketSet:
         """Put all packets into slots, with room for question and answer."""
         model, prompt = self._prefiller.model, self.prompt
         cache = model.new_cache(self.num_slots + len(prompt.question) + prompt.room_tokens)
-        start = self._put(cache, self._preamble, 0)
+        corrector = Corrector(self._prefiller.adapter, model)
+        first = start = self._put(cache, self._preamble, 0)
         for body in self._bodies:
+            correct = corrector.behind(start - first)
             start = self._put(cache, self._header, start)
-            start = self._put(cache, body, start)
+            start = self._put(cache, body, start, correct)
         cache.set_length(start)
         return cache
 
-    def _put(self, cache: SlotCache, part: BodyKV, start: int) -> int:
-        prefiller = self._prefiller
-        place(prefiller.model, cache, part.k, part.v, kv_dtype=prefiller.kv_dtype, start=start)
+    def _put(
+        self, cache: SlotCache, part: BodyKV, start: int, correct: Correct | None = None
+    ) -> int:
+        model, kv_dtype = self._prefiller.model, self._prefiller.kv_dtype
+        place(model, cache, part.k, part.v, kv_dtype=kv_dtype, start=start, correct=correct)
         return start + int(part.k.shape[2])

@@ -13,7 +13,7 @@ __all__ = ["FORMAT_VERSION", "MIN_MAX_BYTES", "StoreMeta"]
 
 FORMAT_VERSION = 1
 MIN_MAX_BYTES = 1 << 20
-_ADDED_LATER = ("base_step", "importance")
+_ADDED_LATER = ("base_step", "importance", "correction_digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class StoreMeta:
     adapter : str or None
         The adapter's name.
     adapter_digest : str
-        Hex SHA-256, or ``"none"``.
+        Hex SHA-256 of what packets are prefilled with, or ``"none"``.
+    correction_digest : str or None
+        Of what the adapter adds to packets behind others.
     codec : str
         Codec level of new records.
     layers : int
@@ -79,6 +81,7 @@ class StoreMeta:
     packet_ttl_s: int | None = None
     base_step: tuple[tuple[str, str], ...] | None = None
     importance: bool = False
+    correction_digest: str | None = None
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:

@@ -62,7 +62,8 @@ def train_adapter(
     options : TrainOptions, optional
         In numbers.
     start : Adapter, optional
-        Go on from this adapter; decides how many soft tokens there are, and whether they stay.
+        Go on from this adapter; decides how many soft tokens there are, and whether they stay. A
+        correction that it has is of other tokens afterwards, and left out: fit it again.
     resume : bool
         Go on from the folder's checkpoint: the outcome is that of a run that never stopped, bit
         for bit on the same machine.
@@ -162,7 +163,7 @@ class _Run:
             "sources": [dataclasses.asdict(source) for source in self._corpus.sources],
             "model": self._model.fingerprint.to_dict(),
             "dtype": str(self._model.dtype),
-            "start": None if self._start is None else self._start.digest,
+            "start": None if self._start is None else self._start.prefill_digest,
         }
 
     def _require_same_run(self, theirs: dict[str, Any]) -> None:

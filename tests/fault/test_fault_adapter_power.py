@@ -1,5 +1,7 @@
 """The adapter in a store: where writes of it were lost to power, a refusal, never an answer."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,12 @@ HIDDEN = 16
 def soft(seed):
     table = np.random.default_rng(seed).normal(0, 0.3, (50, HIDDEN))
     return Adapter.untrained(table, num_tokens=4)
+
+
+def meta_of(adapter):
+    """What a store's description says of it."""
+    digests = (adapter.prefill_digest, adapter.correction_digest)
+    return SimpleNamespace(adapter="soft", adapter_digest=digests[0], correction_digest=digests[1])
 
 
 def states(whole):
@@ -35,7 +43,7 @@ def test_lost_writes_are_refused(tmp_path):
     for state in states(whole):
         file.write_bytes(state)
         try:
-            found = kept_adapter(tmp_path, "soft", adapter.digest, HIDDEN)
+            found = kept_adapter(tmp_path, meta_of(adapter), HIDDEN)
         except (AdapterError, ModelMismatchError):
             refused += 1
         else:  # what was lost were zeros, or was not the tensors: the name's metadata
@@ -47,10 +55,10 @@ def test_lost_writes_are_refused(tmp_path):
 
 def test_a_file_that_never_came_to_be_is_refused(tmp_path):
     with pytest.raises(AdapterError, match="not there"):
-        kept_adapter(tmp_path, "soft", soft(0).digest, HIDDEN)
+        kept_adapter(tmp_path, meta_of(soft(0)), HIDDEN)
 
 
 def test_the_file_of_another_adapter_is_refused(tmp_path):
     keep_adapter(soft(1), tmp_path)
     with pytest.raises(ModelMismatchError, match="not the adapter"):
-        kept_adapter(tmp_path, "soft", soft(0).digest, HIDDEN)
+        kept_adapter(tmp_path, meta_of(soft(0)), HIDDEN)

@@ -45,11 +45,12 @@ def test_costs_are_those_of_one_model_and_number_of_threads(model, tiny_model, m
         "[]",
         "{}",
         "\x00",
-        json.dumps({"version": 2, **COSTS.to_dict()}),
-        json.dumps({"version": 1, **COSTS.to_dict(), "row_ms": -1.0}),
-        json.dumps({"version": 1, **COSTS.to_dict(), "row_ms": "fast"}),
-        json.dumps({"version": 1, **COSTS.to_dict(), "weights_ms": float("nan")}),
-        json.dumps({"version": 1, **COSTS.to_dict(), "more": 1.0}),
+        json.dumps({"version": 1, **COSTS.to_dict()}),
+        json.dumps({"version": 3, **COSTS.to_dict()}),
+        json.dumps({"version": 2, **COSTS.to_dict(), "row_ms": -1.0}),
+        json.dumps({"version": 2, **COSTS.to_dict(), "row_ms": "fast"}),
+        json.dumps({"version": 2, **COSTS.to_dict(), "weights_ms": float("nan")}),
+        json.dumps({"version": 2, **COSTS.to_dict(), "more": 1.0}),
     ],
 )
 def test_a_file_that_cannot_be_read_is_ignored(model, text):

@@ -59,3 +59,27 @@ def test_what_is_nearly_always_right_pays_in_any_company():
 def test_it_looks_again_now_and_then():
     horizon = Horizon(LOOKUP, start=0.0)
     assert sum(horizon.count(8) for _ in range(160)) == 10
+
+
+def test_close_choices_end_a_draft_until_they_turn_out_right():
+    horizon = Horizon(LOOKUP)
+    assert horizon.ends_at_close_ones
+    for _ in range(5):  # wrong before the close one: that says nothing of it
+        horizon.learn(proposed=4, accepted=1, close_at=3)
+    assert horizon.ends_at_close_ones
+    for _ in range(12):
+        horizon.learn(proposed=4, accepted=4, close_at=3)
+    assert not horizon.ends_at_close_ones
+    for _ in range(12):  # drafts go on over them now, and they turn out wrong
+        horizon.learn(proposed=9, accepted=3, close_at=3)
+    assert horizon.ends_at_close_ones
+    assert not FixedHorizon(3).ends_at_close_ones
+
+
+def test_what_is_expected_is_what_the_best_length_gives():
+    horizon = Horizon(LOOKUP, start=0.9, most=10)
+    best = horizon.count()
+    assert horizon.gain() == max(LOOKUP.speedup(0.9, n) for n in range(11))
+    assert horizon.gain() == LOOKUP.speedup(0.9, best)
+    assert horizon.gain(8) < horizon.gain()
+    assert FixedHorizon(3).gain(8) == 0.0

@@ -8,7 +8,9 @@ from kvpacket_store.generate import (
     Answering,
     BlockTarget,
     Costs,
+    FixedHorizon,
     GenerationOptions,
+    Horizon,
     LookupDraft,
     NGramIndex,
     NoDraft,
@@ -139,6 +141,26 @@ def test_each_length_follows_what_becomes_of_its_own_matches():
     assert counts[0] > 0
     assert sum(counts[-16:]) <= 1  # it looks again now and then
     assert len(proposals(draft, long)) == expected > 0
+
+
+def test_it_gives_way_where_more_is_expected_of_what_comes_after_it():
+    costs = Costs(draft=0.3, row=0.127)
+    prompt = [1, 2, 9, *range(20, 28), 50, 6]
+    good, bad = Horizon(costs, start=0.98), Horizon(costs, start=0.1)
+    for rival, length, is_proposed in [
+        (good, 2, False), (bad, 2, True), (good, 8, True), (FixedHorizon(4), 2, True)
+    ]:  # fmt: skip
+        draft = LookupDraft(NGramIndex(prompt), costs, rival)
+        fresh = [1, 2] if length == 2 else [*range(20, 28)]
+        assert bool(proposals(draft, fresh)) == is_proposed
+        draft.learn(0, 0)  # of a round that another draft made
+
+
+def test_it_looks_again_now_and_then_where_it_gives_way():
+    costs = Costs(draft=0.3, row=0.127)
+    draft = LookupDraft(NGramIndex([1, 2, 9, 5]), costs, Horizon(costs, start=0.98))
+    counts = [len(proposals(draft, [unseen, 1, 2])) for unseen in range(1000, 1032)]
+    assert sum(map(bool, counts)) == 2
 
 
 def answer(model, draft, **options):

@@ -51,7 +51,7 @@ def test_rows_on_a_packed_view_are_those_on_its_expansion(model, name):
     view = compressor.draft_view(kv, compressor.plan(kv))
     assert view.coded(0) is not None
     shape = model.layout.shape(6)
-    packed = ViewCache(view, shape, model.slot_dtype, model.device)
+    packed = ViewCache(view, shape, model.slot_dtype, model.device, reads_codes=True)
     dense = model.new_cache(view.num_slots + 6)
     for layer in range(model.layout.num_layers):
         dense.k_slots[layer, :, : view.num_slots], dense.v_slots[layer, :, : view.num_slots] = (
@@ -83,5 +83,5 @@ def test_other_codes_are_expanded(model, name):
     compressor = parse_compressor(name)
     view = compressor.draft_view(kv, compressor.plan(kv))
     assert view.coded(0) is None
-    cache = ViewCache(view, model.layout.shape(6), model.slot_dtype, model.device)
+    cache = ViewCache(view, model.layout.shape(6), model.slot_dtype, model.device, reads_codes=True)
     assert cache.read_slots == cache.length == len(PROMPT)
