@@ -31,11 +31,12 @@ def verified(data: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     plan, compared = data["plan"], sum(row["tokens_compared"] for row in data["rows"])
     differ = sum(not row["identical"] for row in data["rows"])
+    processor = data["machine"]["cpu_capability"]
     same = "all are the same" if not differ else f"{differ} rows differ"
     return (
-        f"\nDrafts and verification beside one token a step (`bench/verified.py`), tokens a second "
-        f"after the first token,\nanswers of {plan['new_tokens']} tokens; of {compared:,} tokens "
-        f"compared {same}:\n\n"
+        f"\nDrafts and verification beside one token a step (`bench/verified.py`, {processor}), "
+        f"tokens a second after the first\ntoken, answers of {plan['new_tokens']} tokens; of "
+        f"{compared:,} tokens compared {same}:\n\n"
         "| context × requests | choice | drafts on | accepted a round | tokens/s | one by one | "
         "Hugging Face | ratio |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
     )
