@@ -49,21 +49,21 @@ class Sweep:
     ----------
     writer : Writer
         Of the store.
-    used_before_ms : int
-        Packets of no document go if they were last used before this time.
+    used_until_ms : int
+        Packets of no document go if they were last used at this time or before.
     progress : callable or None
         Called with the number of rows looked at so far.
     """
 
     def __init__(
-        self, writer: Writer, *, used_before_ms: int, progress: Callable[[int], None] | None = None
+        self, writer: Writer, *, used_until_ms: int, progress: Callable[[int], None] | None = None
     ) -> None:
         self.num_packets = 0
         self.num_rows = 0
         self._num_seen = 0
         self._claims = ClaimsReader()
         self._writer = writer
-        self._used_before_ms = used_before_ms
+        self._used_until_ms = used_until_ms
         self._progress = progress
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ class Sweep:
         if tx.count_values(Table.REFERENCES, key):
             return False
         usage = tx.get(Table.USAGE, key)
-        return usage is None or parse_usage(usage)[0] < self._used_before_ms
+        return usage is None or parse_usage(usage)[0] <= self._used_until_ms
 
 
 def _delete_packets(tx: Transaction, found: _Found, namespaces: dict[int, NamespaceRow]) -> None:

@@ -84,7 +84,7 @@ class SpaceShelf:
         before_bytes = self._live_bytes()
         with self._environment.read():  # while this is open, this process does not compact
             self._delete_leftovers()
-        sweep = Sweep(self._writer, used_before_ms=now_ms() - 1000 * grace_s, progress=progress)
+        sweep = Sweep(self._writer, used_until_ms=now_ms() - 1000 * grace_s, progress=progress)
         sweep.run()
         num_evicted = self._evict_expired()
         return SpaceReport(

@@ -27,8 +27,11 @@ def test_its_file_says_how_it_was_made_and_its_report_what_it_is_worth(smollm2_s
     with resources.as_file(folder / "smollm2.safetensors") as path:
         about = adapter_metadata(path)
     assert about["digest"] == smollm2_store.adapter.digest
-    assert [source["name"] for source in json.loads(about["sources"])]
-    assert float(about["kl_after"]) < float(about["kl_before"]) < float(about["kl_naive"])
+    for of in ("header", "correction"):
+        assert [source["name"] for source in json.loads(about[f"{of}_sources"])]
+    assert float(about["header_kl_after"]) < float(about["header_kl_naive"])
+    kl = json.loads(about["correction_kl"])
+    assert kl[about["correction_strength"]] == min(kl.values()) < kl["0.0"]
     report = shipped_report(about["digest"])
     assert report["sane"]
     assert {block["domain"] for block in report["datasets"]} == {"held-out", "in-domain"}

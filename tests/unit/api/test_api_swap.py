@@ -191,9 +191,9 @@ def test_what_a_device_has_not_yet_is_waited_for(engine, store, monkeypatch, kee
     plain = ask(engine, decode="full").token_ids
     place, late = swap_in.place_layer, []
 
-    def queued(transfer, cache, layer, k, v, *, start):
+    def queued(transfer, cache, layer, k, v, **where):
         k, v = k.copy(), v.copy()
-        transfer.queue.append(lambda: place(transfer, cache, layer, k, v, start=start))
+        transfer.queue.append(lambda: place(transfer, cache, layer, k, v, **where))
 
     def transfer_to(*args):
         late.append(Late(*args))
