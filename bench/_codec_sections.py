@@ -33,8 +33,8 @@ def codec(data: dict[str, Any]) -> str:
         lossless = "yes" if found[0]["lossless"] else f"no ({found[0]['snr_db']:.0f} dB)"
         lines.append(f"| {name} | {bits:.2f} | {encode} | {decode} | {lossless} |")
     return (
-        f"\nCodecs on held-out packets of {tokens} tokens (`bench/codec.py`), raw MB/s with "
-        "one\nthread / two; ours check what they encode:\n\n"
+        f"\nCodecs on held-out packets of {tokens} tokens, {data['machine']['cpu_capability']} "
+        "(`bench/codec.py`), raw MB/s with one\nthread / two; ours check what they encode:\n\n"
         "| codec | bits a scalar | encode | decode | lossless |\n|---|---|---|---|---|\n"
         + "\n".join(lines)
         + "\n"

@@ -182,7 +182,9 @@ def _memory_tier(data: dict[str, Any]) -> str:
 
 def _codec(data: dict[str, Any]) -> str:
     others = (result(name) for name in ("codec_paragraphs", "codec_gemma3-270m"))
-    return codec(data) + elsewhere([other for other in others if other is not None])
+    wide = result("codec_avx512")
+    tables = [codec(one) for one in (data, wide) if one is not None]
+    return "".join(tables) + elsewhere([other for other in others if other is not None])
 
 
 def _levels(data: dict[str, Any]) -> str:
