@@ -106,3 +106,11 @@ def test_an_adapter_of_another_width_is_refused(model):
 def test_a_segment_longer_than_the_model_is_refused(model):
     with pytest.raises(ContextOverflowError, match="shorter segments"):
         Prefiller(model, Adapter.none(64)).segment((1,) * 2049)
+
+
+def test_the_engine_says_so_where_attention_is_wider_than_the_rest(tiny_model):
+    """Packets of another engine are not compared bit for bit."""
+    narrow, wide = (tiny_model("llama", dtype) for dtype in (torch.bfloat16, torch.float32))
+    none = Adapter.none(int(narrow.embedding.weight.shape[1]))
+    assert "torch.bfloat16 attention torch.float32" in Prefiller(narrow, none).engine
+    assert "attention" not in Prefiller(wide, none).engine
