@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from safetensors import SafetensorError
-
 from kvpacket_store import __version__
 from kvpacket_store.adapters import Adapter, Correction, save_adapter
-from kvpacket_store.errors import StoreFullError, UsageError
+from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, frozen
 from kvpacket_store.training.correcting import corrected_kl, fit_correction
+from kvpacket_store.training.disk import disk_errors
 from kvpacket_store.training.options import TrainOptions
 from kvpacket_store.training.samples import Sample, Sampler
 from kvpacket_store.training.sources import Corpus, split
@@ -26,6 +24,7 @@ from kvpacket_store.types import Report
 
 __all__ = ["CorrectionReport", "correct_adapter"]
 
+_REMEDY = "make room, or name another place"
 _TRIES = 8  # for each sample wanted: some have one packet alone
 # What an adapter's file says of its training goes on, under names of their own.
 _OF_THE_HEADER = ("made_by", "sources", "options", "steps", "best_step", "kl_naive", "kl_after")
@@ -104,7 +103,7 @@ def correct_adapter(
     if path.exists():
         raise UsageError(f"{path} is there already; name another file, or delete it")
     samples, validation = _prompts(model, corpus, options)
-    with _disk_errors(path):
+    with disk_errors(path, _REMEDY):
         path.parent.mkdir(parents=True, exist_ok=True)
     correction, kl = _fitted(model, adapter, (samples, validation), options, watch)
     strength = min(kl, key=lambda one: kl[one])
@@ -120,7 +119,7 @@ def correct_adapter(
         validation_samples=len(validation),
         sources=[dataclasses.asdict(source) for source in corpus.sources],
     )
-    with _disk_errors(path):
+    with disk_errors(path, _REMEDY):
         save_adapter(made, path, _about(report, model, about))
     return report
 
@@ -179,13 +178,3 @@ def _about(report: CorrectionReport, model: Model, about: Mapping[str, str]) -> 
         "correction_kl": json.dumps(report.kl),
         "correction_sources": json.dumps(report.sources),
     }
-
-
-@contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise StoreFullError(
-            f"{path} cannot be written ({error}); make room, or name another place"
-        ) from error

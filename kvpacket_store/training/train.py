@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 
 from kvpacket_store.adapters import Adapter, save_adapter
 from kvpacket_store.durable import written_whole
-from kvpacket_store.errors import StoreFullError, UsageError
+from kvpacket_store.errors import UsageError
 from kvpacket_store.models import Model, frozen
 from kvpacket_store.prefill import preamble_adapter
 from kvpacket_store.training.answer_cache import CachedTeacher
 from kvpacket_store.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from kvpacket_store.training.disk import disk_errors
 from kvpacket_store.training.options import TrainOptions
 from kvpacket_store.training.report import TrainingReport, adapter_about
 from kvpacket_store.training.samples import Sampler
@@ -32,6 +33,7 @@ __all__ = ["train_adapter"]
 
 _CHECKPOINT, _ANSWERS, _REPORT = "checkpoint.safetensors", "answers", "report.json"
 _SPREAD_ROWS = 4096
+_REMEDY = "the last checkpoint is whole: make room, then go on with --resume"
 Watch = Callable[[Progress], None]
 
 
@@ -82,7 +84,7 @@ def train_adapter(
         Answers or a checkpoint cannot be written; the last checkpoint is whole.
     """
     run = _Run(model, corpus, Path(folder), options or TrainOptions(), start)
-    with frozen(model), _disk_errors(run.folder):
+    with frozen(model), disk_errors(run.folder, _REMEDY):
         return run.go(resume, watch)
 
 
@@ -249,15 +251,3 @@ def _flat(run: dict[str, Any]) -> dict[str, Any]:
     flat |= run["options"]
     flat |= {f"model {name}": digest for name, digest in run["model"].items()}
     return flat
-
-
-@contextlib.contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Say what an error of the disk means."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise StoreFullError(
-            f"{folder} cannot be written ({error}); the last checkpoint is whole: make room, then "
-            "go on with --resume"
-        ) from error
