@@ -88,9 +88,9 @@ class Correction:
             digest.update(np.ascontiguousarray(array, "<f4").tobytes())
         return digest.hexdigest()
 
-    def weight(self, tokens_before: int) -> float:
+    def weight(self, positions_before: int) -> float:
         """Return how much of it a packet gets behind so many positions: 0 to 1."""
-        return tokens_before / (tokens_before + self.half_tokens)
+        return positions_before / (positions_before + self.half_tokens)
 
     def scaled(self, strength: float) -> Correction:
         """Return the same, weaker or stronger, in numbers that float16 can hold: half the bytes."""

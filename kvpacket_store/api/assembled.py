@@ -23,9 +23,9 @@ class Assembled:
     """A prompt in slots: packets placed, the question not yet run.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these; ``exact_parts`` are the others, their first slots and the document tokens
-    before them, where there are any of the first kind. ``draft`` are the packets that draft for a
-    joint prefill. ``text_ids`` are the prompt's tokens without the soft ones.
+    was read for these; ``exact_parts`` are the others, their first slots and the positions
+    between the preamble and them, where there are any of the first kind. ``draft`` are the packets
+    that draft for a joint prefill. ``text_ids`` are the prompt's tokens without the soft ones.
     """
 
     cache: SlotCache
@@ -60,12 +60,12 @@ class Placing:
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
 
-    def note(self, loaded: LoadedBody, document_id: str, start: int, tokens_before: int) -> None:
+    def note(self, loaded: LoadedBody, document_id: str, start: int, positions_before: int) -> None:
         """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
         if not self._from_base:
             return
         if loaded.kv_digest is None:
-            self.exact_parts.append((loaded.body, start, tokens_before))
+            self.exact_parts.append((loaded.body, start, positions_before))
             return
         positions = loaded.body.k.shape[2]
         self.swap_parts.append(
@@ -73,7 +73,7 @@ class Placing:
                 loaded.packet_key,
                 document_id,
                 start,
-                tokens_before,
+                positions_before,
                 positions,
                 loaded.kv_digest,
                 loaded.token_ids,

@@ -56,14 +56,14 @@ class Corrector:
         self._biases = torch.tensor(correction.biases, device=model.device)
         self._edges = torch.tensor(DISTANCE_EDGES, device=model.device)
 
-    def behind(self, tokens_before: int) -> Correct | None:
+    def behind(self, positions_before: int) -> Correct | None:
         """Return what corrects a packet behind so many positions; None for the first one.
 
         Positions are those after the preamble: document tokens, and soft ones that stay.
         """
-        if self._correction is None or not tokens_before:
+        if self._correction is None or not positions_before:
             return None
-        return partial(self._corrected, self._correction.weight(tokens_before))
+        return partial(self._corrected, self._correction.weight(positions_before))
 
     def _corrected(
         self, weight: float, layer: int, k: torch.Tensor, v: torch.Tensor
