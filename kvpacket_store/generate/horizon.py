@@ -74,8 +74,15 @@ class Costs:
         >>> Costs().speedup(0.5, 0)
         1.0
         """
-        accepted = sum(accepted_share**n for n in range(1, count + 1))
-        return (accepted + 1) / (count * (self.draft + self.row) + self.verify)
+        return self.speedups(accepted_share, count)[count]
+
+    def speedups(self, accepted_share: float, most: int) -> list[float]:
+        """Return the same for 0 to ``most`` drafts."""
+        found, accepted = [], 0.0
+        for count in range(most + 1):
+            accepted += accepted_share**count if count else 0.0
+            found.append((accepted + 1) / (count * (self.draft + self.row) + self.verify))
+        return found
 
 
 class FixedHorizon:
@@ -157,9 +164,9 @@ class Horizon:
 
     def _best(self, requests: int) -> tuple[int, float]:
         costs = self._costs.among(requests)
-        speeds = [(costs.speedup(self._share, n), n) for n in range(self._least, self._most + 1)]
-        speed, count = max(speeds, key=lambda pair: pair[0])
-        return count, speed
+        speeds = costs.speedups(self._share, self._most)
+        count = max(range(self._least, self._most + 1), key=speeds.__getitem__)
+        return count, speeds[count]
 
     @property
     def ends_at_close_ones(self) -> bool:
