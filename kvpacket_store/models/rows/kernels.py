@@ -24,7 +24,21 @@ from kvpacket_store.models.rows import micro
 Array: TypeAlias = npt.NDArray[Any]
 _Arrays: TypeAlias = tuple[Array, ...]
 
-__all__ = ["SPAN_SLOTS", "attend", "gate_up", "linear", "norm", "place", "qkv"]
+__all__ = [
+    "BLOCK_SLOTS",
+    "SPAN_SLOTS",
+    "attend",
+    "attend_spans",
+    "dots",
+    "gate_up",
+    "linear",
+    "merge",
+    "mix",
+    "norm",
+    "place",
+    "qkv",
+    "queries_of",
+]
 
 SPAN_SLOTS = 512
 """Slots that one task attends to: 128 KiB of K, a quarter of a core's second-level cache."""
@@ -238,6 +252,7 @@ def _attend_span(
 def attend_spans(
     tasks: int, q: Any, k_slots: Any, v_slots: Any, first_slot: int, scaling: float, parts: Any
 ) -> None:
+    """Attend to each span of each head apart: see `attend`."""
     for task in numba.prange(tasks):
         _attend_span(np.int64(task), q, k_slots, v_slots, first_slot, scaling, parts)
 
