@@ -9,12 +9,12 @@ import typer
 
 from kvpacket_store.cli import adapter_correct, adapter_eval
 from kvpacket_store.cli.adapter_list import list_adapters
+from kvpacket_store.cli.adapter_model import load_for
 from kvpacket_store.cli.output import JSON_OPTION, err, out, plain, print_json, table
 from kvpacket_store.cli.page import write_text
 from kvpacket_store.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvpacket_store.models import Model
     from kvpacket_store.training import TrainingReport
 
 __all__ = ["adapter_app"]
@@ -109,7 +109,7 @@ def train(
     from kvpacket_store.cli.adapter_progress import training_bar
 
     start = None if adapter is None else load_adapter(adapter)
-    loaded = _model(model, store, dtype)
+    loaded = load_for(model, store, dtype)
     try:
         with training_bar() as watch:
             report = train_adapter(
@@ -119,26 +119,6 @@ def train(
         err.print(plain("stopped; the last step is kept. To go on: the same with --resume"))
         raise
     _tell(report, Path(folder), as_json)
-
-
-def _model(name: str | None, store: str | None, dtype: str) -> Model:
-    from kvpacket_store import models
-
-    if name is None:
-        name = "smollm2" if store is None else _stores_model(store)
-    if dtype == "auto":
-        return models.load_model(name)
-    import torch
-
-    wanted = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
-    return models.load_model(name, compute=wanted)
-
-
-def _stores_model(store: str) -> str:
-    from kvpacket_store.store import PacketStore
-
-    with PacketStore.open(store, read_only=True) as packets:
-        return packets.meta.model
 
 
 def _tell(report: TrainingReport, folder: Path, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvpacket_store.cli.adapter_model import load_for
 from kvpacket_store.cli.output import JSON_OPTION, err, out, plain, print_json, table
 from kvpacket_store.cli.progress import progress_bar
 from kvpacket_store.errors import UsageError
@@ -19,7 +20,9 @@ def correct(
     paths: Annotated[
         list[str] | None, typer.Argument(help="Documents: files, folders, JSONL.", show_default="")
     ] = None,
-    model: Annotated[str, typer.Option(help="Whose adapter.")] = "smollm2",
+    model: Annotated[
+        str | None, typer.Option(help="Whose adapter.", show_default="the store's, or smollm2")
+    ] = None,
     adapter: Annotated[
         str | None,
         typer.Option(help="A safetensors file, 'preamble' or 'none'.", show_default="shipped"),
@@ -39,7 +42,8 @@ def correct(
 ) -> None:
     """Fit what K and V of packets lack behind other documents; no gradient, no labels.
 
-    It is added where packets are placed: those that were made with the adapter stay valid.
+    It is added where packets are placed, so packets do not depend on it: those of a store with the
+    adapter can be brought into one with the corrected adapter (kvps export, kvps import).
     """
     if not (paths or store or data):
         raise UsageError("nothing to fit to; name files, --store or --data")
@@ -47,7 +51,6 @@ def correct(
         raise UsageError(f"{file} is where the adapter is written; name a .safetensors file")
     from kvpacket_store.adapters import adapter_metadata
     from kvpacket_store.api.adapter_choice import choose_adapter
-    from kvpacket_store.models import load_model
     from kvpacket_store.training import TrainOptions, correct_adapter, gather
 
     options = TrainOptions(
@@ -56,7 +59,7 @@ def correct(
     corpus = gather(store=store, namespace=None, paths=paths or [], question_sets=data or [])
     for failure in corpus.failures:
         err.print(plain(failure))
-    loaded = load_model(model)
+    loaded = load_for(model, store)
     start = choose_adapter(adapter, loaded)
     about = adapter_metadata(adapter) if adapter and Path(adapter).is_file() else {}
     with progress_bar("correction:") as told:
@@ -68,9 +71,10 @@ def correct(
     out.print(table("", ["strength", "KL, nats a token"], rows))
     if not report.strength:
         err.print(plain("no strength did better than none: the file has no correction"))
+    name = Path(loaded.name).name
     out.print(
         plain(
             f"adapter {report.digest[:12]} of strength {report.strength}: {report.adapter}\n"
-            f"To use it: kvps init STORE --model {model} --adapter {report.adapter}"
+            f"To use it: kvps init STORE --model {name} --adapter {report.adapter}"
         )
     )
