@@ -12,7 +12,7 @@ from kvpacket_store.errors import ModelError
 from kvpacket_store.generate.answering import Answering, Part, Provisional
 from kvpacket_store.generate.drive import Run
 from kvpacket_store.generate.horizon import CLOSE_LOGITS, Costs, FixedHorizon, Horizon
-from kvpacket_store.generate.lookup import NGramIndex
+from kvpacket_store.generate.lookup import ACCEPTED_AFTER, NGramIndex
 from kvpacket_store.generate.targets import Target
 from kvpacket_store.models import RowWork, SlotCache
 
@@ -21,7 +21,6 @@ _MOST_GROWTH = 48
 
 _MOST_LOOKED_UP = 10
 _LOOK_AGAIN_ROUNDS = 16
-_ACCEPTED_AFTER = {2: 0.3, 3: 0.4, 4: 0.5, 8: 0.85}  # between greedy answers and T = 0.8
 
 __all__ = ["ChainDraft", "Draft", "KVDraft", "LookupDraft", "NoDraft", "Rival"]
 
@@ -99,7 +98,7 @@ class LookupDraft(NoDraft):
         free = costs.without_draft()
         self._horizons = {
             length: Horizon(free, start=share, most=_MOST_LOOKED_UP)
-            for length, share in _ACCEPTED_AFTER.items()
+            for length, share in ACCEPTED_AFTER.items()
         }
         self._used: Horizon | None = None
 

@@ -10,13 +10,14 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-__all__ = ["LENGTHS", "Match", "NGramIndex"]
+__all__ = ["ACCEPTED_AFTER", "Match", "NGramIndex"]
 
 # n-grams; about 250 bytes each with its key, so 32 MB. Four lengths of 32,000 tokens fit.
 _MOST_ENTRIES = 1 << 17
 
-LENGTHS = (2, 3, 4, 8)
-"""Last tokens that must have occurred together before."""
+ACCEPTED_AFTER = {2: 0.3, 3: 0.4, 4: 0.5, 8: 0.85}
+"""How many last tokens must have occurred together before, and what share of first tokens after
+them is right, between greedy answers and T = 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class NGramIndex:
     True
     """
 
-    def __init__(self, token_ids: Sequence[int], lengths: Collection[int] = LENGTHS) -> None:
+    def __init__(
+        self, token_ids: Sequence[int], lengths: Collection[int] = tuple(ACCEPTED_AFTER)
+    ) -> None:
         if not lengths or min(lengths) < 1:
             raise ValueError(f"n-grams of {lengths} tokens; each has one at least")
         self._lengths = sorted(set(lengths), reverse=True)
