@@ -7,8 +7,9 @@ import pytest
 import torch
 from verified_requests import DOCS, IDS, ask
 
-from kvpacket_store.adapters import Correction
+from kvpacket_store.adapters import Correction, save_adapter
 from kvpacket_store.api import Engine, Store
+from kvpacket_store.errors import AdapterError, ModelError
 from kvpacket_store.models import PromptFormat
 from kvpacket_store.quality.packets import PacketSet
 from kvpacket_store.quality.prompt import PromptTokens
@@ -74,3 +75,41 @@ def test_quality_is_measured_on_what_a_request_gets(corrected_store):
     assert placed.length == end
     assert torch.equal(placed.k_slots[:, :, :end], cache.k_slots[:, :, :end])
     assert torch.equal(placed.v_slots[:, :, :end], cache.v_slots[:, :, :end])
+
+
+def test_packets_travel_between_a_store_with_the_adapter_and_one_with_it_corrected(
+    corrected_store, layered_store, tmp_path
+):
+    expected = ask(Engine(corrected_store)).token_ids
+    layered_store.export_bundle(tmp_path / "b.kvpb")
+    taken = corrected_store.import_bundle(tmp_path / "b.kvpb", namespace="brought")
+    assert (taken.added, taken.errors) == (len(DOCS), [])
+    answer = ask(Engine(corrected_store), namespace="brought")
+    assert answer.token_ids == expected
+    assert answer.fallbacks == []
+
+
+@pytest.mark.parametrize("damage", ["lost", "another"])
+def test_an_adapter_file_that_is_lost_is_named_and_no_packet_is_called_damaged(
+    corrected_store, layered_store, model, word_embedder, damage
+):
+    path = corrected_store.path
+    corrected_store.close()
+    file = path / "adapter.safetensors"
+    file.unlink()
+    if damage == "another":  # the same header, without the correction
+        save_adapter(layered_store.adapter, file)
+    with Store.open(path, model=model, embedder=word_embedder) as store:
+        assert store.verify(deep=True).damaged == []
+        with pytest.raises(ModelError, match=r"adapter\.safetensors"):
+            ask(Engine(store))
+
+
+def test_a_correction_of_another_shape_is_refused_before_anything_is_made(
+    corrected_store, new_store
+):
+    correction = corrected_store.adapter.correction
+    less = Correction(correction.maps[:, 1:].copy(), correction.biases[:, 1:].copy(), 20)
+    with pytest.raises(AdapterError, match="others"):
+        new_store(name="wrong.kvps", adapter=replace(corrected_store.adapter, correction=less))
+    assert not (corrected_store.path.parent / "wrong.kvps").exists()
