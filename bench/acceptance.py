@@ -166,11 +166,12 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _begun(path: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what an earlier call of the same plan left."""
+    """Return what an earlier call of the same plan left on a machine like this."""
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text())
-    return found if found["plan"] == plan else None
+    is_same = (found["plan"], found["machine"]) == (plan, machine())
+    return found if is_same else None
 
 
 COLUMNS = {
