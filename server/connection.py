@@ -10,8 +10,7 @@ from starlette.types import Receive
 
 from kvpacket_store.api import Piece
 
-from .generations import Generations
-from .schemas import GenerateRequest
+from .generations import Generations, MakeRequest
 from .work import Work
 
 __all__ = ["generate_while_connected"]
@@ -19,7 +18,7 @@ __all__ = ["generate_while_connected"]
 
 @asynccontextmanager
 async def generate_while_connected(
-    generations: Generations, body: GenerateRequest, receive: Receive
+    generations: Generations, make_request: MakeRequest, receive: Receive
 ) -> AsyncIterator[Work[Piece]]:
     """Submit a request that is cancelled when the client goes away or the block is left.
 
@@ -33,7 +32,7 @@ async def generate_while_connected(
     UsageError
         What is asked for cannot be done.
     """
-    work = generations.submit(body)
+    work = generations.submit(make_request)
     watcher = asyncio.create_task(_cancel_at_disconnect(generations, work, receive))
     try:
         yield work

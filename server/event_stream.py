@@ -14,10 +14,9 @@ from starlette.types import Receive, Scope, Send
 from kvpacket_store.api import Piece
 
 from .connection import generate_while_connected
-from .generations import Generations
+from .generations import Generations, MakeRequest
 from .problem_responses import log_own_fault
 from .problems import problem_of
-from .schemas import GenerateRequest
 from .work import Work
 
 __all__ = ["PieceStream"]
@@ -34,15 +33,15 @@ class PieceStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generations: Generations, body: GenerateRequest) -> None:
+    def __init__(self, generations: Generations, make_request: MakeRequest) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._generations = generations
-        self._body = body
+        self._make_request = make_request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Do the work and send it."""
-        async with generate_while_connected(self._generations, self._body, receive) as work:
+        async with generate_while_connected(self._generations, self._make_request, receive) as work:
             first = await anext(work)
             await send(
                 {

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kvpacket_store.api import Piece
 from kvpacket_store.errors import KVPacketError
 
 from .limits import ServerLimits
 from .metrics import Metrics
-from .schemas import GenerateRequest
 from .work import Work
 
 if TYPE_CHECKING:
     from kvpacket_store.api import Engine
     from kvpacket_store.api.request import Request
 
-__all__ = ["Generations"]
+__all__ = ["Generations", "MakeRequest"]
+
+MakeRequest: TypeAlias = "Callable[[], Request]"
+"""Gives what the engine is asked; it may refuse with a ``UsageError``."""
 
 _log = logging.getLogger("kvpacket_store.server")
 
@@ -67,7 +70,7 @@ class Generations:
         """Bytes of K and V of those that are decoded."""
         return self._running.held_bytes
 
-    def submit(self, body: GenerateRequest) -> Work[Piece]:
+    def submit(self, make_request: MakeRequest) -> Work[Piece]:
         """Start a request, or let it wait for its turn.
 
         Raises
@@ -78,7 +81,7 @@ class Generations:
             What is asked for cannot be done.
         """
         try:
-            return self._submit(body)
+            return self._submit(make_request)
         except (KVPacketError, asyncio.QueueFull) as error:
             self._metrics.count_failed(error)
             raise
@@ -94,16 +97,14 @@ class Generations:
         self._running.close()
         await asyncio.to_thread(self._executor.shutdown)
 
-    def _submit(self, body: GenerateRequest) -> Work[Piece]:
-        from kvpacket_store.api.request import new_request
-
+    def _submit(self, make_request: MakeRequest) -> Work[Piece]:
         if self._running.num_unfinished >= self._most:
             raise asyncio.QueueFull(
                 f"{self.num_running} generate requests run and {self.num_waiting} wait; "
                 "try again later"
             )
-        work: Work[Piece] = Work()
-        request = new_request(body.query, cancel=work.cancelled, **body.arguments())
+        request = make_request()
+        work: Work[Piece] = Work(request.cancel)
         self._requests[work] = request
         self._running.add(request, partial(self._give, work))
         self._executor.submit(self._decode)  # which finds nothing to do where the thread is at it

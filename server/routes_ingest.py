@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from kvpacket_store.api import IngestReport, Store
 
+from .callers import Writer
 from .limits import ServerLimits
 from .schemas import IngestRequest
 from .wiring import ServicesOfRequest
@@ -22,14 +23,14 @@ router = APIRouter()
 
 
 @router.post("/ingest", response_model=None)
-async def ingest(body: IngestRequest, services: ServicesOfRequest) -> Response:
+async def ingest(body: IngestRequest, caller: Writer, services: ServicesOfRequest) -> Response:
     """Prefill and file documents; they can be asked about when this answers.
 
     It goes on when the client leaves: sending the same documents again then costs nothing.
     """
     _require_small(body, services.limits)
-    store = services.engine.store
-    report = await services.ingests.submit(partial(_ingest, store, body)).last()
+    store, namespace = services.engine.store, caller.namespace_for(body.namespace)
+    report = await services.ingests.submit(partial(_ingest, store, body, namespace)).last()
     return JSONResponse(report.to_dict())
 
 
@@ -45,7 +46,7 @@ def _require_small(body: IngestRequest, limits: ServerLimits) -> None:
 
 
 def _ingest(
-    store: Store, body: IngestRequest, _cancelled: threading.Event
+    store: Store, body: IngestRequest, namespace: str, _cancelled: threading.Event
 ) -> Iterator[IngestReport]:
     documents = [document.to_document() for document in body.documents]
-    yield store.ingest(documents, namespace=body.namespace)
+    yield store.ingest(documents, namespace=namespace)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from kvpacket_store.api import DEFAULT_NAMESPACE
 from kvpacket_store.types import Document
+
+from .callers import Caller
+
+if TYPE_CHECKING:
+    from kvpacket_store.api.request import Request
 
 __all__ = ["DocumentBody", "GenerateRequest", "IngestRequest"]
 
@@ -66,7 +70,7 @@ class IngestRequest(_Body):
     """``POST /ingest``."""
 
     documents: list[DocumentBody]
-    namespace: Text = DEFAULT_NAMESPACE
+    namespace: Text | None = None
 
     @property
     def text_bytes(self) -> int:
@@ -101,9 +105,22 @@ class GenerateRequest(_Body):
     compressor: Annotated[Text, Field(max_length=_MOST_NAME_CHARS)] | None = None
     draft_tokens: Annotated[int, Field(ge=1)] | None = None
     ignore_eos: bool = False
-    namespace: Text = DEFAULT_NAMESPACE
+    namespace: Text | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """Return what ``Engine.stream`` takes beside the question."""
-        taken = self.model_dump(exclude={"query", "stream", "provisional"})
-        return taken | {"provisional": self.provisional and self.stream}
+    def to_request(self, caller: Caller) -> Request:
+        """Return it as the engine takes it; the clock starts.
+
+        Raises
+        ------
+        UsageError
+            What is asked for cannot be done.
+        """
+        from kvpacket_store.api.request import new_request  # brings torch
+
+        taken = self.model_dump(exclude={"query", "stream", "provisional", "namespace"})
+        return new_request(
+            self.query,
+            **taken,
+            namespace=caller.namespace_for(self.namespace),
+            provisional=self.provisional and self.stream,
+        )

@@ -23,10 +23,15 @@ class Work(Generic[T]):
     """Items of a thread, arriving on the event loop that this was made on: iterate over it once.
 
     Items are kept until they are asked for, so that a slow reader does not hold up the thread.
+
+    Parameters
+    ----------
+    cancelled : threading.Event, optional
+        Set where nobody wants the items any more; made here unless given.
     """
 
-    def __init__(self) -> None:
-        self.cancelled = threading.Event()
+    def __init__(self, cancelled: threading.Event | None = None) -> None:
+        self.cancelled = threading.Event() if cancelled is None else cancelled
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[T | _End] = asyncio.Queue()
 

@@ -1,0 +1,75 @@
+"""Who asks, and whose documents that is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from kvpacket_store.api import DEFAULT_NAMESPACE
+from kvpacket_store.errors import UsageError
+
+__all__ = ["Admin", "Caller", "Reader", "Role", "Writer"]
+
+
+class Role(IntEnum):
+    """What a caller may do; each includes those before it."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent a request.
+
+    Parameters
+    ----------
+    name : str
+        Of the key; never the key.
+    role : Role
+        What it may do.
+    namespace : str, optional
+        Whose documents it sees. None: a server without keys, where each request names one.
+    """
+
+    name: str
+    role: Role
+    namespace: str | None
+
+    def namespace_for(self, asked: str | None) -> str:
+        """Return the namespace of a request that names one, or none.
+
+        Raises
+        ------
+        UsageError
+            Another one than the key's is named.
+        """
+        if self.namespace is None:
+            return DEFAULT_NAMESPACE if asked is None else asked
+        if asked not in (None, self.namespace):
+            raise UsageError("the namespace comes from the key; leave the field out")
+        return self.namespace
+
+
+_ANYBODY = Caller("anybody", Role.ADMIN, None)
+
+
+async def _reader(_request: Request) -> Caller:
+    return _ANYBODY
+
+
+async def _writer(_request: Request) -> Caller:
+    return _ANYBODY
+
+
+async def _admin(_request: Request) -> Caller:
+    return _ANYBODY
+
+
+Reader = Annotated[Caller, Depends(_reader)]
+Writer = Annotated[Caller, Depends(_writer)]
+Admin = Annotated[Caller, Depends(_admin)]
