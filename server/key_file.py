@@ -53,9 +53,11 @@ def add_key(path: str | Path, name: str, role: str, namespace: str) -> str:
     """
     path, key = Path(path).resolve(), new_key()
     line = f"{name} {role} {namespace} {digest_of(key.encode()).hex()}\n"
-    if len(line.split()) != 4 or len(line.splitlines()) != 1:
-        raise UsageError(f"a key has a name, a role and a namespace, without spaces: {line!r:.80}")
-    _parsed(Path("--new-key"), line)
+    fields = (name, role, namespace)
+    if any(field.split() != [field] for field in fields):
+        raise UsageError("a key has a name, a role and a namespace, without spaces")
+    if not _parsed(Path("--new-key"), line):
+        raise UsageError("a name does not begin with `#`: its line would be a comment")
     try:
         with _locked(path.parent):
             _append(path, line)

@@ -44,7 +44,11 @@ class RequestLog:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 MutableHeaders(scope=message)[_HEADER] = record.request_id
-            await send(message)
+            try:
+                await send(message)
+            except OSError:
+                record.is_lost = True
+                raise
 
         with at(record):
             try:
@@ -62,9 +66,7 @@ class RequestLog:
             if record.status is None:
                 response = await answer_of(Request(scope), error)
                 await response(scope, receive, send)
-            elif isinstance(error, OSError):  # of `send`: the connection is lost
-                raise
-            else:
+            elif not record.is_lost:
                 log_fault("a response broke off", error)
 
 

@@ -30,6 +30,8 @@ class RequestRecord:
         Whose key it came with; `NOBODY` without one.
     status : int, optional
         Of the response, once that began.
+    is_lost : bool
+        Whether the connection was found gone while the response was sent.
     usages : list of Usage
         Of the answers that were decoded for it.
     """
@@ -37,6 +39,7 @@ class RequestRecord:
     request_id: str
     key_name: str = NOBODY
     status: int | None = None
+    is_lost: bool = False
     usages: list[Usage] = field(default_factory=list)
     clock: float = field(default_factory=time.perf_counter)
 

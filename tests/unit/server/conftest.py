@@ -109,13 +109,12 @@ class Client(httpx.AsyncClient):
 
 def key_ring(**fields):
     """Return keys, by name: ``ann="read a"`` may read namespace ``a``."""
-    return KeyRing(
-        Key(
-            Caller(name, Role[role.upper()], namespace),
-            digest_of(b"SENTINEL key of " + name.encode()),
-        )
-        for name, (role, namespace) in ((name, given.split()) for name, given in fields.items())
-    )
+    keys = []
+    for name, given in fields.items():
+        role, namespace = given.split()
+        digest = digest_of(f"SENTINEL key of {name}".encode())
+        keys.append(Key(Caller(name, Role[role.upper()], namespace), digest))
+    return KeyRing(keys)
 
 
 @pytest.fixture
@@ -170,8 +169,7 @@ def limits():
 
 @pytest.fixture
 def keys():
-    """The keys of the server; None: it has none."""
-    return None
+    """The keys of the server; it has none."""
 
 
 @pytest.fixture

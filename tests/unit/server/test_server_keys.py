@@ -24,7 +24,8 @@ def path(tmp_path):
 def test_a_key_says_who_may_do_what_with_whose_documents(path):
     path.write_text(
         f"# name role namespace sha256\n\nann read default {DIGESTS[0]}\n"
-        f"  \t\nbob\twrite  späte/böse {DIGESTS[1].upper()}  \r\n# {DIGESTS[3]}\nroot admin a {DIGESTS[2]}"
+        f"  \t\nbob\twrite  späte/böse {DIGESTS[1].upper()}  \r\n"
+        f"# {DIGESTS[3]}\nroot admin a {DIGESTS[2]}"
     )
     keys = read_keys(path)
     ann, bob, root = (keys.caller_of(f"key {i}".encode()) for i in range(3))
