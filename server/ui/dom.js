@@ -20,16 +20,16 @@ const _two = new Intl.NumberFormat("en", { maximumFractionDigits: 2, minimumFrac
 
 const count = (value) => _whole.format(value);
 const two = (value) => _two.format(value);
-const times = (value) => `${two(value)} ×`;
-const percent = (share) => `${(100 * share).toFixed(share === 1 || share === 0 ? 0 : 1)} %`;
+const times = (value) => `${two(value)}\u00a0×`;
+const percent = (share) => `${(100 * share).toFixed(share === 1 || share === 0 ? 0 : 1)}\u00a0%`;
 
 /** "3 packets", "1 packet". */
 const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 function duration(ms) {
-  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
-  if (ms >= 1000) return `${(ms / 1000).toFixed(2)} s`;
-  return ms >= 10 ? `${count(ms)} ms` : `${ms.toFixed(1)} ms`;
+  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)}\u00a0s`;
+  if (ms >= 1000) return `${(ms / 1000).toFixed(2)}\u00a0s`;
+  return ms >= 10 ? `${count(ms)}\u00a0ms` : `${ms.toFixed(1)}\u00a0ms`;
 }
 
 function bytes(value) {
@@ -39,7 +39,7 @@ function bytes(value) {
     value /= 1000;
     unit += 1;
   }
-  return `${unit ? value.toFixed(value < 100 ? 1 : 0) : count(value)} ${units[unit]}`;
+  return `${unit ? value.toFixed(value < 100 ? 1 : 0) : count(value)}\u00a0${units[unit]}`;
 }
 
 /**

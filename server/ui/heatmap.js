@@ -54,7 +54,7 @@ function _scaleOf(layers, sides, side, rawBits) {
 }
 
 function _heatSummary(sides, scales) {
-  const told = [`Each column is a layer: ${times(scales.k[0])} (pale) to ${times(scales.k[1])} (deep)`];
+  const told = [`A column a layer, ${times(scales.k[0])} (faint) to ${times(scales.k[1])}`];
   if (sides.includes("k_base")) told.push(`bases ${times(scales.k_base[0])} to ${times(scales.k_base[1])}`);
   return `${told.join("; ")}.`;
 }

@@ -143,8 +143,8 @@ function _trust(stats, metrics) {
   ];
   if (stats.evicted_packets) facts.push(["packets that gave way", count(stats.evicted_packets)]);
   if (METRICS.bit in stats.metrics) {
-    facts.push(["drafts change no token: bit", metrics.bit ? "yes" : "no", metrics.bit ? "good" : "worse"]);
-    facts.push(["guarded", metrics.guarded ? "yes" : "no", metrics.guarded ? "good" : "worse"]);
+    facts.push(["drafts are exact here: bit", metrics.bit ? "yes" : "no", metrics.bit ? "good" : "worse"]);
+    facts.push(["drafts are exact here: guarded", metrics.guarded ? "yes" : "no", metrics.guarded ? "good" : "worse"]);
   }
   const { audit, quality } = stats;
   facts.push(
