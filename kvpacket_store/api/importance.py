@@ -46,7 +46,7 @@ def prompt_importance(store: Store, loader: PacketLoader, assembled: Assembled) 
     for (document_id, packet), start in zip(places, assembled.plan.packet_starts, strict=True):
         shape = store.layout.shape(packet.tokens + store.adapter.trailer_tokens)[:3]
         first = start + store.adapter.header_slots
-        place = (assembled.namespace, packet.packet_key, document_id)
+        place = (assembled.query.namespace, packet.packet_key, document_id)
         found[:, :, first : first + shape[2]] = _of_packet(store, loader, place, shape)
     return found.to(store.model.device)
 

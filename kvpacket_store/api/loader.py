@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadedBody", "PacketLoader"]
 
 _UNUSABLE = (CodecError, NotFoundError, StoreCorruptError)
+_PASSING_PREAMBLES = 8  # of system prompts that requests bring
 _READS = 4  # a packet may be replaced between the reading of its manifest and of its record
 
 
@@ -58,6 +59,7 @@ class PacketLoader:
         self._store = store
         self._memory: MemoryTier[BodyKV] = memory or MemoryTier(max_bytes=0)
         self._shared: dict[tuple[str, TokenIds], BodyKV] = {}
+        self._passing: dict[TokenIds, BodyKV] = {}
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
@@ -166,17 +168,27 @@ class PacketLoader:
         key = packet_key(prefiller.identity("header", ()))
         return self._shared_body(key, (), prefiller.header)
 
-    def preamble(self, token_ids: TokenIds) -> tuple[BodyKV, bool]:
-        """Return the preamble's K and V, and whether no forward was needed for them."""
+    def preamble(self, token_ids: TokenIds, *, is_kept: bool = True) -> tuple[BodyKV, bool]:
+        """Return a preamble's K and V, and whether no forward was needed for them.
+
+        The store keeps it with ``is_kept``; else memory does, until some others were used.
+        """
         prefiller = self._store.prefiller
-        key = packet_key(prefiller.identity("preamble", token_ids))
         made: list[BodyKV] = []
 
         def make() -> BodyKV:
             made.append(prefiller.preamble(token_ids))
             return made[0]
 
-        return self._shared_body(key, token_ids, make), not made
+        if is_kept:
+            key = packet_key(prefiller.identity("preamble", token_ids))
+            return self._shared_body(key, token_ids, make), not made
+        body = self._passing.pop(token_ids, None) or make()
+        self._passing[token_ids] = body  # the last one used stands last
+        while len(self._passing) > _PASSING_PREAMBLES:
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread did
+                del self._passing[next(iter(self._passing))]
+        return body, not made
 
     def require_genuine(self, record: PacketRecord, pack: CodecPack | None = None) -> None:
         """Refuse a record from elsewhere that does not hold what stands beside it.

@@ -58,6 +58,8 @@ def new_request(
     top_k: int | None = None,
     where: Mapping[str, Any] | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    history: Sequence[tuple[str, str]] = (),
+    system_prompt: str | None = None,
     cancel: threading.Event | None = None,
     provisional: bool = False,
     **options: Any,
@@ -69,7 +71,7 @@ def new_request(
     UsageError
         The question is empty, or an option is unknown or out of its range.
     """
-    query = Query(question, documents, top_k, where, namespace)
+    query = Query(question, documents, top_k, where, namespace, history, system_prompt)
     chosen = checked_options(options)
     return Request(query, chosen, cancel or threading.Event(), provisional)
 
