@@ -66,6 +66,8 @@ async function* eventsOf(response) {
     }
   } catch (error) {
     throw error.name === "AbortError" ? error : _unreachable();
+  } finally {
+    reader.cancel().catch(() => {}); // whoever stops listening closes the connection
   }
 }
 

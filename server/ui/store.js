@@ -163,10 +163,12 @@ function _trust(stats, metrics) {
 
 let _timer = null;
 let _reading = false;
+let _outdated = false;
 
 /** Read the figures and show them; again after a while, as long as the page is seen. */
 async function refreshFigures() {
   clearTimeout(_timer);
+  _outdated = _reading;
   if (_reading) return;
   _reading = true;
   let after = REFRESH_MS;
@@ -176,12 +178,12 @@ async function refreshFigures() {
     if (stats.not_ready.length) after = REFRESH_LOADING_MS;
   } catch (error) {
     _setStatus("failed", error.title ?? "this page made a mistake");
-    delete byId("figures").dataset.shown;
-    byId("figures").replaceChildren(problemNote(error));
+    if (!byId("figures").dataset.shown) byId("figures").replaceChildren(problemNote(error));
     if (error.status === 401) after = null; // ask again when the reader does
   }
   _reading = false;
-  if (after !== null && !document.hidden) _timer = setTimeout(refreshFigures, after);
+  if (_outdated) refreshFigures(); // something was answered meanwhile
+  else if (after !== null && !document.hidden) _timer = setTimeout(refreshFigures, after);
 }
 
 byId("refresh").addEventListener("click", refreshFigures);

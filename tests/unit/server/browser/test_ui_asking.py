@@ -25,9 +25,16 @@ def test_an_answer_streams_and_is_the_one_of_the_api(gate, tab, reach_step):
 
 
 def test_figures_are_those_of_the_answer(tab):
-    with tab.page.expect_response("**/generate") as told:
-        tab.answer(documents="b\na", max_new_tokens="8")
-    events = re.findall(r"^data: (.*)$", told.value.text(), re.MULTILINE)
+    told = []
+
+    def overhear(route):
+        response = route.fetch()
+        told.append(response.text())
+        route.fulfill(response=response)
+
+    tab.page.route("**/generate", overhear)
+    tab.answer(documents="b\na", max_new_tokens="8")
+    events = re.findall(r"^data: (.*)$", told[0], re.MULTILINE)
     answer = json.loads(events[-1])
     usage = answer["usage"]
     assert tab.page.locator(".card .group .name").all_text_contents() == ["b", "a", "question"]
@@ -39,6 +46,7 @@ def test_figures_are_those_of_the_answer(tab):
     assert said in tab.text_of(".card .readout")
     saved = [mark.get_attribute("aria-label") for mark in tab.page.locator(".segment").all()]
     counts = [int(re.search(r"(\d+) (?:saved|not computed)", one)[1]) for one in saved]
+    assert counts[:-1] == segments[:-1]
     assert sum(counts) == usage["cached_tokens"]
     assert "to the first token" in tab.text_of(".headline")
 
@@ -77,6 +85,8 @@ def test_stopping_stops_the_decoding(gate, tab, cancelled, how, reach_step):
     after = {"query": "q", "documents": ["a"], "max_new_tokens": 1}
     assert httpx.post(f"{tab.url}/generate", json=after, timeout=60).status_code == 200
     assert gate.num_steps == 5
+    metrics = httpx.get(f"{tab.url}/stats").json()["metrics"]
+    assert metrics['kvpacket_requests_total{outcome="cancelled"}'] == 1
 
 
 def test_what_went_wrong_is_said(tab):

@@ -24,7 +24,9 @@ def test_the_store_is_shown_as_the_metrics_have_it(tab, engine):
     layers = engine.store.stats().layers
     assert tab.page.locator(".heat tbody td").count() == 2 * len(layers)
     ratio = 8 * engine.store.kv_dtype.itemsize_bytes / layers[0]["k"]
-    assert f"{ratio:.2f}\u00a0×" in tab.page.locator(".heat tbody td").first.get_attribute("aria-label")
+    assert f"{ratio:.2f}\u00a0×" in tab.page.locator(".heat tbody td").first.get_attribute(
+        "aria-label"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
