@@ -10,7 +10,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from kvpacket_store.types import Document, Segment, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
+    from kvpacket_store.prefill import BodyKV
 
 __all__ = ["Ingest", "IngestProgress"]
 
@@ -58,7 +59,10 @@ class _Prepared:
 
 
 class Ingest:
-    """One run over a stream of documents."""
+    """One run over a stream of documents.
+
+    ``bodies`` are packets that were prefilled just now for something else, by packet key.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,9 @@ class Ingest:
         *,
         dry_run: bool = False,
         progress: Callable[[IngestProgress], None] | None = None,
+        bodies: Mapping[str, BodyKV] | None = None,
     ) -> None:
+        self._bodies = bodies or {}
         self._store = store
         self._namespace = namespace
         self._dry_run = dry_run
@@ -182,7 +188,7 @@ class Ingest:
         if self._dry_run:
             self._report.packets.added += 1
             return
-        body = self._store.prefiller.segment(segment.token_ids)
+        body = self._bodies.get(key) or self._store.prefiller.segment(segment.token_ids)
         importance = wanted_importance(self._store, body, segment.token_ids)
         self._pending.append(PendingPacket(key, segment.token_ids, body, importance))
         self._pending_tokens += len(segment.token_ids)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvpacket_store.api.given import is_filed
 from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.packet_tokens import packet_tokens
@@ -113,8 +114,13 @@ class PacketLoader:
         chosen = keys if self._store.meta.codec == "linear" else ()
         return ReadAhead(lambda key: self._body(namespace, key[0], refuse), chosen)
 
-    def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+    def body(
+        self, namespace: str, key: str, document_id: str, token_ids: TokenIds | None = None
+    ) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.
+
+        ``token_ids`` are those of a text that came with the question: a packet that nobody filed
+        is then made from them, which is no fallback.
 
         Raises
         ------
@@ -123,8 +129,13 @@ class PacketLoader:
         """
 
         def prefill(reason: str) -> LoadedBody:
-            return self._prefill_again(namespace, key, document_id, reason)
+            tokens = token_ids or self.token_ids(namespace, key, document_id)
+            made = self._made(key, tokens, reason)
+            self._repair(namespace, key, tokens, made.body)
+            return made
 
+        if token_ids is not None and not is_filed(self._store, namespace, key):
+            return self._made(key, token_ids, None)
         return self._body(namespace, key, prefill)
 
     def _body(self, namespace: str, key: str, recover: Callable[[str], LoadedBody]) -> LoadedBody:
@@ -249,12 +260,10 @@ class PacketLoader:
         if shape != expected:
             raise CodecError(f"packet {key[:12]} holds {shape}, {expected} is needed")
 
-    def _prefill_again(self, namespace: str, key: str, document_id: str, reason: str) -> LoadedBody:
+    def _made(self, key: str, token_ids: TokenIds, reason: str | None) -> LoadedBody:
         started = time.perf_counter()
-        token_ids = self.token_ids(namespace, key, document_id)
         body = self._store.prefiller.segment(token_ids)
         elapsed = 1e3 * (time.perf_counter() - started)
-        self._repair(namespace, key, token_ids, body)
         return LoadedBody(
             key, token_ids, body, "prefill", prefill_ms=elapsed, fallback_reason=reason
         )

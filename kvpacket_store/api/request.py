@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvpacket_store.api.answer import Answer, Timings, Usage
 from kvpacket_store.api.begun import Begun
-from kvpacket_store.api.selection import Query
+from kvpacket_store.api.selection import DocumentItem, Query
 from kvpacket_store.api.store import DEFAULT_NAMESPACE
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
@@ -53,11 +53,12 @@ class Request:
 
 def new_request(
     question: str,
-    documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+    documents: Iterable[DocumentItem] | None = None,
     *,
     top_k: int | None = None,
     where: Mapping[str, Any] | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    keep: bool = False,
     cancel: threading.Event | None = None,
     provisional: bool = False,
     **options: Any,
@@ -69,7 +70,7 @@ def new_request(
     UsageError
         The question is empty, or an option is unknown or out of its range.
     """
-    query = Query(question, documents, top_k, where, namespace)
+    query = Query(question, documents, top_k, where, namespace, keep)
     chosen = checked_options(options)
     return Request(query, chosen, cancel or threading.Event(), provisional)
 
