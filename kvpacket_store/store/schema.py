@@ -6,6 +6,7 @@ table      key                                   value
 meta       ``"store"``, ``"last_namespace"``     row: `StoreMeta`; uint32: last number given out
 meta       ``"last_eviction"``                   uint64: ms since 1970
 meta       ``"quality"``                         row: the report of the store's model and adapter
+meta       ``"value/"``, collection, key         row: the key, and a value of another program's
 namespaces name                                  row: number, generation, counters
 documents  namespace, document                   row: manifest
 texts      namespace, document                   row: the document's text
@@ -17,10 +18,11 @@ usage      namespace, packet                     uint64 last use, ms; uint64 sto
 pins       namespace, document                   ``1``: its packets are not to be evicted
 ========== ===================================== =================================================
 
-A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 bytes. *Names* and
-*documents* are UTF-8 while short (`text_key`), so that tables list in the order of their ids. All
-integers in keys are big-endian: the order of bytes is then the order of numbers. A *row* is framed
-and checksummed (``rows.py``). Namespace number 0 holds the packets that belong to the store, not to
+A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 bytes. *Names*,
+*documents* and *keys* are UTF-8 while short (`text_key`), so that tables list in the order of their
+ids; a *collection* is 16 bytes of the SHA-256 of its namespace and name. All integers in keys are
+big-endian: the order of bytes is then the order of numbers. A *row* is framed and checksummed
+(``rows.py``). Namespace number 0 holds the packets that belong to the store, not to
 a document; nothing refers to them.
 
 The chunks of a packet in two layers are those of its base, then those of its enhancement: no value
@@ -45,6 +47,7 @@ __all__ = [
     "META_LAST_NAMESPACE",
     "META_QUALITY",
     "META_STORE",
+    "META_VALUE",
     "SHARED_NAMESPACE",
     "SHARED_NAME_KEY",
     "Table",
@@ -69,6 +72,7 @@ META_STORE = b"store"
 META_LAST_NAMESPACE = b"last_namespace"
 META_LAST_EVICTION = b"last_eviction"
 META_QUALITY = b"quality"
+META_VALUE = b"value/"
 
 _MAX_NAME_CHARS = 200
 _MAX_DOCUMENT_ID_CHARS = 1000
