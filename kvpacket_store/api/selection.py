@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
     from kvpacket_store.retrieve import Hit, Retriever
 
-__all__ = ["DEFAULT_TOP_K", "DocumentItem", "Query", "SelectedDocument", "select"]
+__all__ = ["DEFAULT_TOP_K", "DocumentItem", "Query", "SelectedDocument", "metadata_test", "select"]
 
 DEFAULT_TOP_K = 5
-DocumentItem: TypeAlias = str | tuple[str, Sequence[int]] | Document | Text
+DocumentItem: TypeAlias = str | tuple[str, Sequence[int]] | Document | Text | GivenText
 """A document's id, ``(id, [segment numbers])``, or a text that is matched by its content."""
 
 
@@ -47,7 +47,7 @@ class Query:
     """
 
     question: str
-    documents: Iterable[DocumentItem | GivenText] | None
+    documents: Iterable[DocumentItem] | None
     top_k: int | None
     where: Mapping[str, Any] | None
     namespace: str
@@ -140,7 +140,7 @@ def _select_by_question(store: Store, retriever: Retriever, query: Query) -> lis
     top_k = DEFAULT_TOP_K if query.top_k is None else query.top_k
     if not is_count(top_k):
         raise UsageError(f"top_k is {top_k!r}; ask for a whole number of at least 1")
-    keep = _metadata_test(store, query.namespace, query.where) if query.where else None
+    keep = metadata_test(store, query.namespace, query.where) if query.where else None
     hits = retriever.retrieve(query.question, query.namespace, top_k, keep)
     return _grouped(store, query.namespace, hits)
 
@@ -167,7 +167,8 @@ def _grouped(store: Store, namespace: str, hits: Sequence[Hit]) -> list[Selected
     return selected
 
 
-def _metadata_test(store: Store, namespace: str, where: Mapping[str, Any]) -> Callable[[str], bool]:
+def metadata_test(store: Store, namespace: str, where: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Return what says of a document's id whether its metadata is what is wanted."""
     from kvpacket_store.retrieve import MetadataFilter
 
     wanted = MetadataFilter(where)

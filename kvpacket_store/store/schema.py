@@ -55,6 +55,7 @@ __all__ = [
     "document_key",
     "document_name_key",
     "embedding_key",
+    "is_text",
     "namespace_key",
     "packet_bytes",
     "packet_row_key",
@@ -132,7 +133,7 @@ def verbatim_text(key: bytes) -> str | None:
 
 def namespace_key(name: str) -> bytes:
     """Return the key of a namespace's row; refuse what is no name."""
-    if not _is_text(name, _MAX_NAME_CHARS):
+    if not is_text(name, _MAX_NAME_CHARS):
         raise UsageError(
             f"namespace {name!r:.80} is not a name; pass 1 to {_MAX_NAME_CHARS} characters"
         )
@@ -141,7 +142,7 @@ def namespace_key(name: str) -> bytes:
 
 def document_name_key(document_id: str) -> bytes:
     """Return a document's part of a key; refuse what is no id."""
-    if not _is_text(document_id, _MAX_DOCUMENT_ID_CHARS):
+    if not is_text(document_id, _MAX_DOCUMENT_ID_CHARS):
         raise DocumentError(
             f"{document_id!r:.80}", f"an id is a text of 1 to {_MAX_DOCUMENT_ID_CHARS} characters"
         )
@@ -160,7 +161,7 @@ def embedding_key(document: bytes, segment_index: int) -> bytes:
 
 def packet_bytes(packet_key: str) -> bytes:
     """Return a packet key's 32 bytes; refuse what is no packet key."""
-    if not (_is_text(packet_key, 64) and _PACKET_KEY.fullmatch(packet_key)):
+    if not (is_text(packet_key, 64) and _PACKET_KEY.fullmatch(packet_key)):
         raise UsageError(f"packet key {packet_key!r:.80} is not 64 lower-case hex characters")
     return bytes.fromhex(packet_key)
 
@@ -180,7 +181,8 @@ def chunk_key(packet_row: bytes, chunk_index: int) -> bytes:
     return packet_row + _u32(chunk_index)
 
 
-def _is_text(value: object, max_chars: int) -> bool:
+def is_text(value: object, max_chars: int) -> bool:
+    """Say whether this is a text of 1 to ``max_chars`` characters."""
     return isinstance(value, str) and 0 < len(value) <= max_chars
 
 

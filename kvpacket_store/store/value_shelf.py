@@ -10,7 +10,7 @@ from itertools import islice
 from kvpacket_store.errors import CodecError, UsageError
 from kvpacket_store.store.environment import Environment
 from kvpacket_store.store.rows import pack, unpack
-from kvpacket_store.store.schema import META_VALUE, Table, namespace_key, text_key
+from kvpacket_store.store.schema import META_VALUE, Table, is_text, namespace_key, text_key
 from kvpacket_store.store.transaction import Transaction
 from kvpacket_store.store.writer import Writer
 
@@ -101,14 +101,14 @@ class ValueShelf:
 
 def _prefix(namespace: str, collection: str) -> bytes:
     """Return what the keys of a collection begin with; names of any length have one."""
-    if not isinstance(collection, str) or not collection:
+    if not is_text(collection, _MAX_KEY_CHARS):
         raise UsageError(f"collection {collection!r:.80} is not a name; pass a text")
     name = namespace_key(namespace) + b"\xff" + collection.encode("utf-8", "surrogatepass")
     return META_VALUE + hashlib.sha256(name).digest()[:_COLLECTION_BYTES]
 
 
 def _key(key: str) -> bytes:
-    if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY_CHARS:
+    if not is_text(key, _MAX_KEY_CHARS):
         raise UsageError(f"key {key!r:.80} is none; pass 1 to {_MAX_KEY_CHARS} characters")
     return text_key(key)
 
