@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kvpacket_store.api.answer import Fallback, UsedDocument
 from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.read_ahead import ReadAhead
-from kvpacket_store.api.selection import SelectedDocument
+from kvpacket_store.api.selection import Query, SelectedDocument
 from kvpacket_store.api.swap_in import SwapPart
 from kvpacket_store.assemble import AssemblyPlan
 from kvpacket_store.models import SlotCache
@@ -20,7 +20,7 @@ __all__ = ["Assembled", "Placing"]
 
 @dataclass(slots=True)
 class Assembled:
-    """A prompt in slots: packets placed, the question not yet run.
+    """A prompt in slots: packets placed, the question not yet run, nor turns before it.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
     was read for these; ``exact_parts`` are the others, their first slots and the positions
@@ -29,8 +29,10 @@ class Assembled:
     ``made`` are packets that were prefilled for it and are to be kept, by packet key.
     """
 
+    query: Query
     cache: SlotCache
     plan: AssemblyPlan
+    preamble_ids: TokenIds
     question_ids: TokenIds
     documents: list[UsedDocument]
     fallbacks: list[Fallback]
@@ -42,11 +44,9 @@ class Assembled:
     base_bytes: int = 0
     exact_parts: list[tuple[BodyKV, int, int]] = field(default_factory=list)
     draft: Assembled | None = None
-    namespace: str = ""
     text_ids: TokenIds = ()
     selected: Sequence[SelectedDocument] = ()
     made: dict[str, BodyKV] = field(default_factory=dict)
-    question: str = ""
 
 
 class Placing:
@@ -54,7 +54,15 @@ class Placing:
 
     ahead: ReadAhead[tuple[str, str], LoadedBody]
 
-    def __init__(self, starts: Iterator[int], *, from_base: bool, keep: bool = False) -> None:
+    def __init__(
+        self,
+        preamble_tokens: int,
+        starts: Iterator[int],
+        *,
+        from_base: bool,
+        keep: bool = False,
+    ) -> None:
+        self.preamble_tokens = preamble_tokens
         self.starts = starts
         self._from_base = from_base
         self._keep = keep

@@ -47,7 +47,7 @@ def prompt_importance(store: Store, loader: PacketLoader, assembled: Assembled) 
         key = ref.packet_key
         shape = store.layout.shape(ref.tokens + store.adapter.trailer_tokens)[:3]
         first = start + store.adapter.header_slots
-        place = (assembled.namespace, key, document.id, document.tokens.get(key))
+        place = (assembled.query.namespace, key, document.id, document.tokens.get(key))
         found[:, :, first : first + shape[2]] = _of_packet(store, loader, place, shape)
     return found.to(store.model.device)
 

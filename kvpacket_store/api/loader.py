@@ -15,6 +15,7 @@ from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.packet_tokens import packet_tokens
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import decode_packet, decode_packet_base, make_record
+from kvpacket_store.api.shared_bodies import SharedBodies
 from kvpacket_store.codec import info
 from kvpacket_store.errors import (
     CodecError,
@@ -24,7 +25,7 @@ from kvpacket_store.errors import (
     StoreCorruptError,
 )
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.packet import Packet, kv_digest, packet_key
+from kvpacket_store.packet import Packet, kv_digest
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.store import PacketManifest, PacketRecord
 from kvpacket_store.types import BitArray, TokenIds
@@ -58,7 +59,7 @@ class PacketLoader:
     def __init__(self, store: Store, memory: MemoryTier[BodyKV] | None = None) -> None:
         self._store = store
         self._memory: MemoryTier[BodyKV] = memory or MemoryTier(max_bytes=0)
-        self._shared: dict[tuple[str, TokenIds], BodyKV] = {}
+        self._shared = SharedBodies(store)
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
@@ -171,23 +172,11 @@ class PacketLoader:
 
     def header(self) -> BodyKV:
         """Return the adapter's header, stored once per store."""
-        prefiller = self._store.prefiller
-        if not self._store.adapter.header_slots:
-            return prefiller.header()
-        key = packet_key(prefiller.identity("header", ()))
-        return self._shared_body(key, (), prefiller.header)
+        return self._shared.header()
 
-    def preamble(self, token_ids: TokenIds) -> tuple[BodyKV, bool]:
-        """Return the preamble's K and V, and whether no forward was needed for them."""
-        prefiller = self._store.prefiller
-        key = packet_key(prefiller.identity("preamble", token_ids))
-        made: list[BodyKV] = []
-
-        def make() -> BodyKV:
-            made.append(prefiller.preamble(token_ids))
-            return made[0]
-
-        return self._shared_body(key, token_ids, make), not made
+    def preamble(self, token_ids: TokenIds, *, is_kept: bool = True) -> tuple[BodyKV, bool]:
+        """Return a preamble's K and V, and whether no forward was needed for them."""
+        return self._shared.preamble(token_ids, is_kept=is_kept)
 
     def require_genuine(self, record: PacketRecord, pack: CodecPack | None = None) -> None:
         """Refuse a record from elsewhere that does not hold what stands beside it.
@@ -280,18 +269,3 @@ class PacketLoader:
             importance = wanted_importance(self._store, body, token_ids)
             record = make_record(self._store, key, token_ids, body, importance=importance)
             self._store.packets.replace_record(namespace, record)
-
-    def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:
-        """Return a body that the whole store shares; make and keep it where it is not there."""
-        if (key, token_ids) in self._shared:
-            return self._shared[key, token_ids]
-        try:
-            record = self._store.packets.read_shared(key, token_ids)
-            body = BodyKV(*decode_packet(self._store, record))
-        except _UNUSABLE:
-            body = make()
-            with contextlib.suppress(KVPacketError):
-                shared = make_record(self._store, key, token_ids, body, layers=1)
-                self._store.packets.put_shared(shared)
-        self._shared[key, token_ids] = body
-        return body

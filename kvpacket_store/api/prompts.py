@@ -67,7 +67,7 @@ class Prompts:
         """Return what a request takes in memory; nothing is loaded for that."""
         selected = select(self._store, query, self._retriever)
         model = self._store.model
-        plan = self._assembler.plan_of(selected, query.question, room_for(model, options))
+        plan = self._assembler.plan_of(query, selected, room_for(model, options))
         return Needs(
             model.cache_bytes(plan.num_slots),
             model.cache_bytes(self._decoder.draft_slots(options, plan)),
@@ -109,19 +109,15 @@ class Prompts:
         room = room_for(self._store.model, options)
         joint = None
         if options.consistency == "recompute":
-            joint = self._assembler.joint(
-                query.namespace, selected, query.question, max_new_tokens=room
-            )
+            joint = self._assembler.joint(query, selected, max_new_tokens=room)
             if not self._decoder.drafts_on_packets(options):
                 return joint
         assembled = self._assembler.assemble(
-            query.namespace,
+            query,
             selected,
-            query.question,
             max_new_tokens=room,
             timings=timings,
             from_base=self._decoder.from_base(options),
-            keep=query.keep,
         )
         if joint is None:
             return assembled

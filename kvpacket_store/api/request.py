@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,8 @@ def new_request(
     top_k: int | None = None,
     where: Mapping[str, Any] | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    history: Sequence[tuple[str, str]] = (),
+    system_prompt: str | None = None,
     keep: bool = False,
     cancel: threading.Event | None = None,
     provisional: bool = False,
@@ -70,7 +72,7 @@ def new_request(
     UsageError
         The question is empty, or an option is unknown or out of its range.
     """
-    query = Query(question, documents, top_k, where, namespace, keep)
+    query = Query(question, documents, top_k, where, namespace, history, system_prompt, keep)
     chosen = checked_options(options)
     return Request(query, chosen, cancel or threading.Event(), provisional)
 

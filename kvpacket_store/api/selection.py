@@ -37,6 +37,10 @@ class Query:
         How many segments to retrieve, and the metadata that their documents must have.
     namespace : str
         Whose documents.
+    history : sequence of (question, answer)
+        Earlier turns of the conversation, as text, the first one first.
+    system_prompt : str, optional
+        In the place of the engine's.
     keep : bool
         File documents and texts that are given as such.
 
@@ -51,11 +55,16 @@ class Query:
     top_k: int | None
     where: Mapping[str, Any] | None
     namespace: str
+    history: Sequence[tuple[str, str]] = ()
+    system_prompt: str | None = None
     keep: bool = False
 
     def __post_init__(self) -> None:
         if not says_something(self.question):
             raise UsageError("the question is empty; ask something")
+        object.__setattr__(self, "history", _checked_history(self.history))
+        if not isinstance(self.system_prompt, str | None):
+            raise UsageError(f"system_prompt is {self.system_prompt!r:.60}; pass text")
         if self.documents is None:
             return
         if self.top_k is not None or self.where is not None:
@@ -83,6 +92,23 @@ class SelectedDocument:
     score: float | None
     segments: list[SegmentRef] = field(default_factory=list)
     tokens: GivenTokens = field(default_factory=dict)
+
+
+def _checked_history(history: object) -> tuple[tuple[str, str], ...]:
+    """Refuse what are no turns; an answer may be empty, a question may not."""
+    if isinstance(history, str) or not isinstance(history, Iterable):
+        raise UsageError("history is a list of (question, answer) pairs, the first turn first")
+    turns = []
+    for turn in history:
+        match turn:
+            case (str(question), str(answer)) if says_something(question):
+                turns.append((question, answer))
+            case _:
+                raise UsageError(
+                    f"history has {turn!r:.60}; pass (question, answer) pairs of text, the first "
+                    "turn first; a question is not empty"
+                )
+    return tuple(turns)
 
 
 def select(

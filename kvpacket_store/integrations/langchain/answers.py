@@ -53,7 +53,5 @@ def _response_metadata(answer: Answer, model_name: str) -> dict[str, Any]:
         "model_name": model_name,
         "model_provider": "kvpacket",
         "finish_reason": answer.decode.finish_reason,
-        **{
-            name: told[name] for name in ("documents", "usage", "timings_ms", "decode", "fallbacks")
-        },
+        **{name: told[name] for name in names},
     }

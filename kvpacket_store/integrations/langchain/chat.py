@@ -29,6 +29,9 @@ __all__ = ["ChatKVPacket"]
 class ChatKVPacket(BaseChatModel):
     """Answers from packets: of documents that are passed, or retrieved by any retriever.
 
+    Takes conversations: system messages stand in the place of the engine's system prompt, earlier
+    turns between the documents and the question.
+
     Parameters
     ----------
     engine : Engine
@@ -198,7 +201,14 @@ class ChatKVPacket(BaseChatModel):
         def run(cancel: threading.Event) -> Iterator[Piece]:
             namespace = request["namespace"]
             items = None if documents is None else to_items(self.engine, namespace, documents)
-            return self.engine.stream(asked.question, items, cancel=cancel, **request)
+            return self.engine.stream(
+                asked.question,
+                items,
+                history=asked.history,
+                system_prompt=asked.system_prompt,
+                cancel=cancel,
+                **request,
+            )
 
         return stopped_after(timeout_s, run, cancel)
 

@@ -26,12 +26,12 @@ _ROLES |= {"assistant": "assistant", "ai": "assistant"}
 class Asked:
     """What a list of messages asks.
 
-    ``system_prompt`` is None where there is no system message; ``history`` are the turns before
-    the question, role and text each, no two of one role in a row.
+    ``system_prompt`` is None where there is no system message; ``history`` are the questions and
+    answers before the question.
     """
 
     system_prompt: str | None
-    history: list[tuple[str, str]]
+    history: tuple[tuple[str, str], ...]
     question: str
 
 
@@ -41,7 +41,7 @@ def asked_of(messages: Sequence[BaseMessage]) -> Asked:
     Raises
     ------
     UsageError
-        The last one is no human's, or one holds something else than text.
+        The first or the last one is no human's, or one holds something else than text.
     """
     system: list[str] = []
     turns: list[tuple[str, str]] = []
@@ -55,7 +55,11 @@ def asked_of(messages: Sequence[BaseMessage]) -> Asked:
             turns.append((role, text))
     if not turns or turns[-1][0] != "user":
         raise UsageError("the last message has to be a human's: it is the question")
-    return Asked("\n\n".join(system) or None, turns[:-1], turns[-1][1])
+    if turns[0][0] != "user":
+        raise UsageError("a conversation begins with a human's message; leave out what is before")
+    texts = [text for _, text in turns]
+    history = tuple(zip(texts[0:-1:2], texts[1:-1:2], strict=True))
+    return Asked("\n\n".join(system) or None, history, texts[-1])
 
 
 def _role(message: BaseMessage) -> str:
