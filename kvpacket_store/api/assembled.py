@@ -26,6 +26,7 @@ class Assembled:
     was read for these; ``exact_parts`` are the others, their first slots and the positions
     between the preamble and them, where there are any of the first kind. ``draft`` are the packets
     that draft for a joint prefill. ``text_ids`` are the prompt's tokens without the soft ones.
+    ``made`` are packets that were prefilled for it and are to be kept, by packet key.
     """
 
     query: Query
@@ -45,6 +46,7 @@ class Assembled:
     draft: Assembled | None = None
     text_ids: TokenIds = ()
     selected: Sequence[SelectedDocument] = ()
+    made: dict[str, BodyKV] = field(default_factory=dict)
 
 
 class Placing:
@@ -52,14 +54,30 @@ class Placing:
 
     ahead: ReadAhead[tuple[str, str], LoadedBody]
 
-    def __init__(self, preamble_tokens: int, starts: Iterator[int], *, from_base: bool) -> None:
+    def __init__(
+        self,
+        preamble_tokens: int,
+        starts: Iterator[int],
+        *,
+        from_base: bool,
+        keep: bool = False,
+    ) -> None:
         self.preamble_tokens = preamble_tokens
         self.starts = starts
         self._from_base = from_base
+        self._keep = keep
+        self.made: dict[str, BodyKV] = {}
         self.swap_parts: list[SwapPart] = []
         self.exact_parts: list[tuple[BodyKV, int, int]] = []
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
+
+    def place_is_done(self, loaded: LoadedBody) -> None:
+        """Let go of a body that is in its slots, but for those that are to be kept."""
+        if self._keep and loaded.tier == "prefill":
+            self.made[loaded.packet_key] = loaded.body
+        loaded.forget()
+        self.loaded.append(loaded)
 
     def note(self, loaded: LoadedBody, document_id: str, start: int, positions_before: int) -> None:
         """Remember what a prompt's exact K and V are made of, where its slots hold bases."""

@@ -47,7 +47,8 @@ class Assembler:
     ) -> Assembled:
         """Load, rotate and place; run nothing but what has no packet.
 
-        ``from_base`` places what the base of each packet gives, where it has one.
+        ``from_base`` places what the base of each packet gives, where it has one. Those that
+        had to be made come back in ``made`` if they are to be kept.
 
         Raises
         ------
@@ -59,7 +60,9 @@ class Assembler:
         plan = self._plan(prompt, selected, question_ids, max_new_tokens)
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(prompt, cache, timings)
-        built = Placing(plan.preamble_tokens, iter(plan.packet_starts), from_base=from_base)
+        built = Placing(
+            plan.preamble_tokens, iter(plan.packet_starts), from_base=from_base, keep=query.keep
+        )
         with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
@@ -67,7 +70,7 @@ class Assembler:
         self._store.packets.touch(namespace, [loaded.packet_key for loaded in built.loaded])
         cache.set_length(plan.question_start)
         segment_tokens = sum(len(loaded.token_ids) for loaded in built.loaded)
-        cached = sum(len(b.token_ids) for b in built.loaded if b.fallback_reason is None)
+        cached = sum(len(b.token_ids) for b in built.loaded if b.tier != "prefill")
         return Assembled(
             query=query,
             cache=cache,
@@ -93,6 +96,7 @@ class Assembler:
                 *question_ids,
             ),
             selected=selected,
+            made=built.made,
         )
 
     def swap_in(
@@ -139,9 +143,11 @@ class Assembler:
         for document in selected:
             used = []
             for ref in document.segments:
-                tokens = self._loader.token_ids(query.namespace, ref.packet_key, document.id)
+                key = ref.packet_key
+                given = document.tokens.get(key)
+                tokens = given or self._loader.token_ids(query.namespace, key, document.id)
                 ids.extend(tokens)
-                used.append(UsedPacket(ref.packet_key, len(tokens), "prefill", fell_back=False))
+                used.append(UsedPacket(key, len(tokens), "prefill", fell_back=False))
             documents.append(UsedDocument(document.id, document.score, used))
         ids.extend(_asked(prompt, query, selected))
         plan = plan_assembly(
@@ -214,23 +220,29 @@ class Assembler:
         used = []
         for ref in document.segments:
             raise_if_cancelled()
-            loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
+            loaded = self._load(namespace, ref.packet_key, document, built, timings)
             start = next(built.starts)
             before = start - built.preamble_tokens
             self._place_packet(cache, loaded, start, before, timings)
             built.note(loaded, document.id, start + self._store.adapter.header_slots, before)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
-            loaded.forget()
-            built.loaded.append(loaded)
+            built.place_is_done(loaded)
         return UsedDocument(document.id, document.score, used)
 
     def _load(
-        self, namespace: str, key: str, document_id: str, built: Placing, timings: Timings
+        self,
+        namespace: str,
+        key: str,
+        document: SelectedDocument,
+        built: Placing,
+        timings: Timings,
     ) -> LoadedBody:
         """Return a body; what other threads did meanwhile is counted as the time waited for it."""
         started = time.perf_counter()
-        loaded = built.ahead.take() or self._loader.body(namespace, key, document_id)
+        loaded = built.ahead.take() or self._loader.body(
+            namespace, key, document.id, document.tokens.get(key)
+        )
         elapsed = 1e3 * (time.perf_counter() - started)
         worked = loaded.load_ms + loaded.decode_ms + loaded.prefill_ms
         share = min(elapsed / worked, 1.0) if worked else 0.0

@@ -20,7 +20,7 @@ from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
 from kvpacket_store.api.prompts import Needs, Prompts
 from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.api.request import new_request
-from kvpacket_store.api.selection import Query, select
+from kvpacket_store.api.selection import DocumentItem, Query
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.errors import KVPacketError
@@ -114,13 +114,14 @@ class Engine:
     def generate(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         history: Sequence[tuple[str, str]] = (),
         system_prompt: str | None = None,
+        keep: bool = False,
         cancel: threading.Event | None = None,
         **options: Any,
     ) -> Answer:
@@ -131,8 +132,9 @@ class Engine:
         question : str
             Control tokens in it stay text.
         documents : iterable, optional
-            Ids, in prompt order, for whole documents; ``(id, [segment numbers])`` for parts. An
-            empty one asks without documents. None retrieves.
+            Ids, in prompt order, for whole documents; ``(id, [segment numbers])`` for parts;
+            `Document` or `Text` for what is matched by its content: stored packets are used, what
+            is not stored is prefilled. An empty one asks without documents. None retrieves.
         top_k : int, optional
             How many segments to retrieve (5).
         where : mapping, optional
@@ -144,6 +146,9 @@ class Engine:
             documents and the question, and run with it.
         system_prompt : str, optional
             In the place of the engine's; a few are kept prefilled in memory.
+        keep : bool
+            File what was given as `Document` or `Text`, as an ingest would, before it is answered:
+            a text gets an id of its content, unless all of it is stored already.
         cancel : threading.Event, optional
             Set it to stop within one step.
         **options
@@ -164,6 +169,7 @@ class Engine:
             namespace=namespace,
             history=history,
             system_prompt=system_prompt,
+            keep=keep,
             cancel=cancel,
             **options,
         ):
@@ -175,13 +181,14 @@ class Engine:
     def stream(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         history: Sequence[tuple[str, str]] = (),
         system_prompt: str | None = None,
+        keep: bool = False,
         cancel: threading.Event | None = None,
         provisional: bool = False,
         **options: Any,
@@ -199,6 +206,7 @@ class Engine:
             namespace=namespace,
             history=history,
             system_prompt=system_prompt,
+            keep=keep,
             cancel=cancel,
             provisional=provisional,
             **options,
@@ -247,12 +255,13 @@ class Engine:
     def assemble(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         history: Sequence[tuple[str, str]] = (),
         system_prompt: str | None = None,
+        keep: bool = False,
         max_new_tokens: int = 512,
     ) -> tuple[SlotCache, torch.Tensor]:
         """Return a transformers ``Cache`` of the packets, and the prompt's ids ``[1, n]``.
@@ -261,13 +270,9 @@ class Engine:
         is for that one call, which fills its slots. Ids at
         soft-token positions are placeholders: their K and V are in the cache.
         """
-        query = Query(question, documents, top_k, None, namespace, history, system_prompt)
-        assembled = self._assembler.assemble(
-            query,
-            select(self.store, query, lambda: self.retriever),
-            max_new_tokens=max_new_tokens,
-            timings=Timings(),
-        )
+        query = Query(question, documents, top_k, None, namespace, history, system_prompt, keep)
+        options = GenerationOptions(max_new_tokens=max_new_tokens, decode="full")
+        assembled = self._prompts.prepare(query, options, Timings())
         ids = torch.tensor([assembled.prompt_token_ids], device=self.store.model.device)
         return assembled.cache, ids
 

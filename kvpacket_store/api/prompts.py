@@ -10,6 +10,7 @@ from kvpacket_store.api.answer import Timings
 from kvpacket_store.api.assembled import Assembled
 from kvpacket_store.api.assembly import Assembler
 from kvpacket_store.api.decoding import Decoder, room_for
+from kvpacket_store.api.keeping import keep_given, require_keeping
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.errors import NotFoundError
 from kvpacket_store.generate import GenerationOptions
@@ -76,6 +77,16 @@ class Prompts:
         )
 
     def prepare(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
+        """Select and assemble; file what is given with it, where it is to be kept."""
+        if query.keep:
+            require_keeping(self._store)
+        assembled = self._prepared(query, options, timings)
+        if query.keep:
+            keep_given(self._store, query, assembled.made)
+            assembled.made = {}
+        return assembled
+
+    def _prepared(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
         """Select and assemble; again where a document changed between the two."""
         for attempt in range(_SELECTIONS):
             started = time.perf_counter()
@@ -110,5 +121,5 @@ class Prompts:
         )
         if joint is None:
             return assembled
-        joint.draft, joint.fallbacks = assembled, assembled.fallbacks
+        joint.draft, joint.fallbacks, joint.made = assembled, assembled.fallbacks, assembled.made
         return joint

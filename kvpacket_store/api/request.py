@@ -10,7 +10,7 @@ from typing import Any
 
 from kvpacket_store.api.answer import Answer, Timings, Usage
 from kvpacket_store.api.begun import Begun
-from kvpacket_store.api.selection import Query
+from kvpacket_store.api.selection import DocumentItem, Query
 from kvpacket_store.api.store import DEFAULT_NAMESPACE
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
@@ -53,13 +53,14 @@ class Request:
 
 def new_request(
     question: str,
-    documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+    documents: Iterable[DocumentItem] | None = None,
     *,
     top_k: int | None = None,
     where: Mapping[str, Any] | None = None,
     namespace: str = DEFAULT_NAMESPACE,
     history: Sequence[tuple[str, str]] = (),
     system_prompt: str | None = None,
+    keep: bool = False,
     cancel: threading.Event | None = None,
     provisional: bool = False,
     **options: Any,
@@ -71,7 +72,7 @@ def new_request(
     UsageError
         The question is empty, or an option is unknown or out of its range.
     """
-    query = Query(question, documents, top_k, where, namespace, history, system_prompt)
+    query = Query(question, documents, top_k, where, namespace, history, system_prompt, keep)
     chosen = checked_options(options)
     return Request(query, chosen, cancel or threading.Event(), provisional)
 
