@@ -76,18 +76,20 @@ class TextPart(_Open):
     text: Text
 
 
+def _parts(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 class Message(_Open):
     """What somebody said."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | list[TextPart]
+    content: Annotated[list[TextPart], BeforeValidator(_parts, str | list[TextPart])]
     name: Text | None = None
 
     @property
     def text(self) -> str:
         """All of it."""
-        if isinstance(self.content, str):
-            return self.content
         return "".join(part.text for part in self.content)
 
 
