@@ -11,7 +11,7 @@ from kvpacket_store.api import Store
 from kvpacket_store.api.audit_totals import checked_share
 from kvpacket_store.errors import UsageError
 
-from . import routes_generate, routes_ingest, routes_process
+from . import routes_generate, routes_ingest, routes_openai, routes_process, routes_ui
 from .authentication import Authentication
 from .body_limit import BodyLimit
 from .keys import KeyRing
@@ -81,6 +81,12 @@ def create_app(
     app.add_middleware(Authentication, keys=keys)
     app.add_middleware(RequestLog)  # the last one is the outermost
     answer_errors_with_problems(app)
-    for routes in (routes_process, routes_ingest, routes_generate):
+    for routes in (
+        routes_process,
+        routes_ingest,
+        routes_generate,
+        routes_openai,
+        routes_ui,
+    ):
         app.include_router(routes.router)
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kvpacket_store.api import Piece
@@ -88,9 +89,11 @@ def require_within_limits(request: Request, limits: ServerLimits) -> None:
             f"max_new_tokens is {request.options.max_new_tokens}; this server gives at most "
             f"{limits.max_new_tokens} an answer"
         )
-    question_bytes = len(request.query.question.encode())
-    if question_bytes > limits.question_bytes:
+    query = request.query
+    said = (query.question, query.system_prompt or "", *chain.from_iterable(query.history))
+    said_bytes = sum(len(text.encode()) for text in said)
+    if said_bytes > limits.question_bytes:
         raise UsageError(
-            f"the question has {question_bytes} bytes; this server takes at most "
-            f"{limits.question_bytes}: ingest long texts, and ask about them"
+            f"the question and what was said before have {said_bytes} bytes; this server takes at "
+            f"most {limits.question_bytes}: ingest long texts, and ask about them"
         )

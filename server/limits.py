@@ -20,7 +20,7 @@ class ServerLimits:
     body_timeout_s : float
         How long a body may take to arrive.
     question_bytes : int
-        Longest question, in UTF-8: those that wait for an answer wait while one is tokenized.
+        Longest question in UTF-8, earlier turns included: all others wait while it is tokenized.
     max_new_tokens : int
         Most tokens that one answer may be asked to have.
     request_timeout_s : float
@@ -35,6 +35,8 @@ class ServerLimits:
         How many more may wait for their turn; one more is answered 429 with ``Retry-After``.
     waiting_generations_of_key : int
         The same for the generations of one key: it cannot fill the queue that others wait in.
+    waiting_reports : int
+        How many ``GET /stats`` may wait for the one that reads the store.
     running_kv_bytes : int, optional
         Most that the K and V of running generations may take; the rest wait, and one always runs.
 
@@ -57,6 +59,7 @@ class ServerLimits:
     waiting_generations_of_key: int = 16
     running_ingests: int = 1
     waiting_ingests: int = 8
+    waiting_reports: int = 8
     running_kv_bytes: int | None = None
 
     def __post_init__(self) -> None:

@@ -68,7 +68,7 @@ def serve(
     shutdown_s: Annotated[float, typer.Option(min=0, help=_SHUTDOWN_HELP)] = 30.0,
     log_json: Annotated[bool, typer.Option(help="Each line of the log is JSON.")] = False,
 ) -> None:
-    """Serve REST: /ingest, /generate, /health, /ready, /metrics."""
+    """Serve REST: /ingest, /generate, /health, /ready, /metrics, /stats, /ui."""
     # The server is a layer above: it is loaded by name, as an installed entry point would be.
     server = importlib.import_module("kvpacket_store._server")
     if new_key is not None:

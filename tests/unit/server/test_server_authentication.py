@@ -48,6 +48,13 @@ async def test_every_route_but_three_is_closed(client):
     assert {"/health", "/ready", "/version"} == OPEN_PATHS
 
 
+async def test_under_v1_it_is_openais_error(client):
+    refused = await client.get("/v1/models")
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert refused.json()["error"]["type"] == "authentication_error"
+    assert (await client.key("reader").get("/v1/models")).status_code == 200
+
+
 async def test_every_closed_route_asks_for_a_role(client):
     for route in routes_of(client.app):
         if isinstance(route, APIRoute) and route.path not in OPEN_PATHS:
@@ -117,6 +124,8 @@ async def test_a_role_includes_those_before_it(client, name, allowed):
         "write": await client.ingest({"id": "x", "text": "t"}),
         "admin": await client.get("/metrics"),
     }
+    counts = (await client.get("/stats")).json()["metrics"]
+    assert bool(counts) == ("admin" in allowed)  # they are of all namespaces
     assert {role: response.status_code for role, response in got.items()} == {
         role: 200 if role in allowed else 403 for role in got
     }

@@ -73,6 +73,22 @@ async def test_longer_answers_and_questions_are_refused(client):
             assert told in response.json()["detail"]
 
 
+@pytest.mark.parametrize("limits", [ServerLimits(max_new_tokens=5, question_bytes=20)])
+async def test_so_they_are_on_openais_surface(client):
+    def said(*texts):
+        roles = ("system", "user", "assistant", "user")
+        return [{"role": roles[i], "content": text} for i, text in enumerate(texts)]
+
+    for status, fields in (
+        (200, {"messages": said("s", "u", "a", "q"), "max_tokens": 5}),
+        (422, {"messages": said("s", "u", "a", "q"), "max_tokens": 6}),
+        (422, {"messages": said("s" * 10, "u", "a" * 5, "q" * 5), "max_tokens": 5}),
+    ):
+        response = await client.post("/v1/chat/completions", json={**fields, "documents": []})
+        assert response.status_code == status, response.text
+        assert status == 200 or "at most" in response.json()["error"]["message"]
+
+
 @pytest.fixture
 def timed_out(client, monkeypatch):
     """An event: the server has ended a request for its time."""
