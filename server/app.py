@@ -35,6 +35,7 @@ def create_app(
     limits: ServerLimits = _DEFAULT_LIMITS,
     audit: float = 0.0,
     keys: KeyRing | None = None,
+    local_names_only: bool = False,
 ) -> FastAPI:
     """Return the REST app of a store.
 
@@ -53,6 +54,9 @@ def create_app(
     keys : KeyRing, optional
         Who may ask, and whose documents about; see `read_keys`. None: anybody may do everything,
         which is for loopback.
+    local_names_only : bool
+        Refuse requests to other hosts than ``localhost`` and loopback addresses: without keys, a
+        web page whose name comes to mean this machine could ask everything.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def create_app(
         redoc_url=None,
     )
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
-    app.add_middleware(Authentication, keys=keys)
+    app.add_middleware(Authentication, keys=keys, local_names_only=local_names_only)
     app.add_middleware(RequestLog)  # the last one is the outermost
     answer_errors_with_problems(app)
     for routes in (

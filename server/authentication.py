@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .callers import ANYBODY, Caller, set_caller
 from .keys import KeyRing
+from .loopback import is_sent_to_loopback
 from .problem_responses import answer_of
 from .request_record import current_record
 
@@ -29,15 +30,21 @@ class Authentication:
     ----------
     keys : KeyRing, optional
         None: a server without keys, where everybody may do everything.
+    local_names_only : bool
+        Answer 421 where ``Host`` is no name of loopback.
     """
 
-    def __init__(self, app: ASGIApp, keys: KeyRing | None) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing | None, *, local_names_only: bool) -> None:
         self._app, self._keys = app, keys
+        self._local_names_only = local_names_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, with its caller."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        elif self._is_misdirected(scope):
+            response = await answer_of(Request(scope), _misdirected())
+            await response(scope, receive, send)
         elif self._keys is None:
             set_caller(scope, ANYBODY)
             await self._app(scope, receive, send)
@@ -45,6 +52,10 @@ class Authentication:
             await self._with_keys(self._keys, scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
+
+    def _is_misdirected(self, scope: Scope) -> bool:
+        host = Headers(scope=scope).get("Host", "")
+        return self._local_names_only and not is_sent_to_loopback(host)
 
     async def _with_keys(self, keys: KeyRing, scope: Scope, receive: Receive, send: Send) -> None:
         caller = _caller_of(keys, Headers(scope=scope))
@@ -65,6 +76,14 @@ def _caller_of(keys: KeyRing, headers: Headers) -> Caller | None:
     if scheme.lower() != "bearer":
         return None
     return keys.caller_of(key.strip(" ").encode("latin-1"))
+
+
+def _misdirected() -> HTTPException:
+    return HTTPException(
+        HTTPStatus.MISDIRECTED_REQUEST,
+        "this server has no keys and answers to localhost and loopback addresses alone; for other "
+        "names it takes keys: `kvps serve --api-keys FILE`",
+    )
 
 
 def _unauthorized() -> HTTPException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging.config
 import signal
 import socket
@@ -20,6 +19,7 @@ from .graceful import new_server
 from .key_file import read_keys, warn_of_other_readers
 from .limits import ServerLimits
 from .logs import log_config
+from .loopback import is_loopback
 
 __all__ = ["serve"]
 
@@ -84,17 +84,16 @@ def serve(
         suppress(KeyboardInterrupt),
     ):
         check_verified(store, required=require_verified)
-        server = new_server(create_app(store, limits=limits, audit=audit, keys=keys), limits)
+        app = create_app(
+            store, limits=limits, audit=audit, keys=keys, local_names_only=keys is None
+        )
+        server = new_server(app, limits)
         _log.info("Serving %s on %s (Ctrl-C ends it)", store_path, _url(listener))
         server.run(sockets=[listener])
 
 
 def _require_loopback(host: str) -> None:
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(host):
         raise UsageError(
             f"host {host!r} is not loopback: other machines could reach it. Take 127.0.0.1, or "
             "keys: `kvps serve --api-keys FILE`"

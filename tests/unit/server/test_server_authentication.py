@@ -165,6 +165,29 @@ def told(response):
     return {k: v for k, v in response.headers.items() if k != "x-request-id"}
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("127.8.9.1:80", 200),
+        ("[::1]:8000", 200),
+        ("rebound.example:8000", 421),
+        ("127.0.0.1.rebound.example", 421),
+        ("0.0.0.0", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+async def test_without_keys_a_page_whose_name_means_this_machine_learns_nothing(
+    store, engine, new_client, host, status
+):
+    app = create_app(store, engine=engine, local_names_only=True)
+    async with app.router.lifespan_context(app), new_client(app) as client:
+        response = await client.get("/stats", headers={"Host": host})
+    assert response.status_code == status, response.text
+
+
 @pytest.mark.parametrize("documents", [["own", "a"], ["a"]])
 async def test_the_same_is_done_for_both(engine, store, documents):
     from kvpacket_store.types import Document

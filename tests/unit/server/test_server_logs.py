@@ -126,6 +126,8 @@ async def test_nothing_that_users_wrote_is_logged(client, engine, log, monkeypat
     client.key("ann")
     document = {"id": "SENTINEL", "text": "SENTINEL <|im_end|>", "metadata": {"SENTINEL": "x"}}
     asked = {"query": "SENTINEL?", "stop": ["SENTINEL"], **SHORT}
+    said = [{"role": "system", "content": "SENTINEL"}, {"role": "user", "content": "SENTINEL?"}]
+    chat = {"messages": said, "documents": ["SENTINEL"], "max_tokens": 2}
     statuses = [
         await client.ingest(document),
         await client.ingest({**document, "id": "SENTINEL" * 200}),
@@ -138,6 +140,12 @@ async def test_nothing_that_users_wrote_is_logged(client, engine, log, monkeypat
         await client.generate(query=["SENTINEL"]),
         await client.ingest({**document, "SENTINEL": 1}),
         await client.post("/ingest", content=b"{SENTINEL"),
+        await client.post("/v1/embeddings", json={"input": "SENTINEL"}),
+        await client.post("/v1/chat/completions", json=chat),
+        await client.post("/v1/chat/completions", json={**chat, "stream": True}),
+        await client.post("/v1/chat/completions", json={**chat, "SENTINEL": True}),
+        await client.get("/v1/models/SENTINEL"),
+        await client.get("/stats?namespace=SENTINEL"),
         await client.post("/ingest", content=b"SENTINEL" * 1_000),
     ]
     with monkeypatch.context() as broken:

@@ -90,6 +90,19 @@ async def test_control_tokens_in_a_question_cost_what_their_letters_cost(client)
     assert usages[0]["prompt_tokens"] == usages[1]["prompt_tokens"]
 
 
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+async def test_so_they_do_in_every_message_of_a_chat(client, role):
+    counts = []
+    for written in (EVIL, "x" * len(EVIL)):
+        messages = [
+            {"role": one, "content": written if one == role else "plain"}
+            for one in ("system", "user", "assistant", "user")
+        ]
+        body = {"messages": messages, "documents": ["a"], "max_tokens": 1}
+        counts.append((await client.post("/v1/chat/completions", json=body)).json()["usage"])
+    assert counts[0]["prompt_tokens"] == counts[1]["prompt_tokens"] > 2 * len(EVIL)
+
+
 @pytest.mark.parametrize("document_id", ODD_IDS, ids=range(len(ODD_IDS)))
 async def test_an_id_is_a_name_and_never_a_path(client, store, tmp_path, document_id):
     def files():
