@@ -3,8 +3,8 @@
 The chat template is rendered once with a marker where documents and question go; what stands before
 the marker is the preamble, what stands after it closes the question. For conversations it is
 rendered once more, with three markers: what stands between an answer and the next question is the
-same for all turns. Documents, questions and answers are tokenized alone, so nothing in them can
-become a control token.
+same for all turns. Documents, questions and answers are tokenized alone, and so is a system prompt
+that spells control tokens: nothing in them can become one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DEFAULT_SYSTEM_PROMPT = (
     "You answer questions using the documents. Answer briefly and only with what they say."
 )
 _MARKER = "\u241fdocuments-and-question\u241f"
+_SYSTEM_MARKER = "\u241fsystem\u241f"
 _ANSWER_MARKER, _NEXT_MARKER = "\u241fanswer\u241f", "\u241fnext-question\u241f"
 _BEFORE_DOCUMENTS = "Documents:\n"
 _BEFORE_QUESTION = "\nUsing only the documents, answer briefly.\nQuestion: "
@@ -53,19 +54,36 @@ class PromptFormat:
     def __init__(self, tokenizer: HFTokenizer, system_prompt: str = DEFAULT_SYSTEM_PROMPT) -> None:
         self._tokenizer = tokenizer
         self._system_prompt = system_prompt
-        before, after = self._split_template()
-        ids = tokenizer.tokenize_template(before + _BEFORE_DOCUMENTS)
+        before, after = self._split_template(system_prompt)
+        ids = self._before_ids(before + _BEFORE_DOCUMENTS)
         bos = tokenizer.bos_id
         if bos is not None and ids[:1] != (bos,):
             ids = (bos, *ids)
         self.preamble_ids: TokenIds = ids
         self._tail_ids = tokenizer.tokenize_template(after)
 
-    def _split_template(self) -> tuple[str, str]:
+    def _before_ids(self, before: str) -> TokenIds:
+        """Tokenize what stands before the documents; control tokens in the system prompt are text.
+
+        It is tokenized in one piece where it has none, as texts are that models were trained on.
+        """
+        tokenizer, said = self._tokenizer, self._system_prompt
+        if tokenizer.tokenize(said) == tokenizer.tokenize_template(said):
+            return tokenizer.tokenize_template(before)
+        parts = (self._split_template(_SYSTEM_MARKER)[0] + _BEFORE_DOCUMENTS).split(_SYSTEM_MARKER)
+        if len(parts) != 2:
+            raise ModelError(
+                "the chat template drops or repeats the system prompt, which spells control "
+                "tokens; leave them out"
+            )
+        lead, rest = (tokenizer.tokenize_template(part) for part in parts)
+        return (*lead, *tokenizer.tokenize(said), *rest)
+
+    def _split_template(self, system_prompt: str) -> tuple[str, str]:
         """Return the text before and after what the user says."""
         if self._tokenizer.hf.chat_template is None:
-            return f"{self._system_prompt}\n\n", "\nAnswer:"
-        rendered = self._render(_MARKER)
+            return f"{system_prompt}\n\n", "\nAnswer:"
+        rendered = self._render(_MARKER, system_prompt=system_prompt)
         before, found, after = rendered.partition(_MARKER)
         if not found or _MARKER in after:
             raise ModelError(
@@ -79,7 +97,8 @@ class PromptFormat:
         """What stands between an answer and the next question."""
         if self._tokenizer.hf.chat_template is None:
             return self._tokenizer.tokenize_template("\n\n")
-        parts = [self._render(_MARKER, _ANSWER_MARKER, _NEXT_MARKER)]
+        contents = (_MARKER, _ANSWER_MARKER, _NEXT_MARKER)
+        parts = [self._render(*contents, system_prompt=_SYSTEM_MARKER)]
         for marker in (_MARKER, _ANSWER_MARKER, _NEXT_MARKER):
             parts[-1:] = parts[-1].split(marker)
         if len(parts) != 4:
@@ -89,7 +108,7 @@ class PromptFormat:
             )
         return self._tokenizer.tokenize_template(parts[2])
 
-    def _render(self, *contents: str) -> str:
+    def _render(self, *contents: str, system_prompt: str) -> str:
         """Render what user and assistant say in turn, with a system message before it.
 
         It is in the user's first message where the template has none.
@@ -99,10 +118,10 @@ class PromptFormat:
         roles = ("user", "assistant", "user")
         said = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
         try:
-            system = {"role": "system", "content": self._system_prompt}
+            system = {"role": "system", "content": system_prompt}
             return hf.apply_chat_template([system, *said], **options)
         except Exception:
-            first = {"role": "user", "content": f"{self._system_prompt}\n\n{contents[0]}"}
+            first = {"role": "user", "content": f"{system_prompt}\n\n{contents[0]}"}
             return hf.apply_chat_template([first, *said[1:]], **options)
 
     def question_ids(
