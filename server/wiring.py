@@ -39,7 +39,10 @@ class Services:
         self.limits = limits
         self.metrics = Metrics()
         self.ingests = WorkerPool(
-            "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
+            "ingest",
+            running=limits.running_ingests,
+            waiting=limits.waiting_ingests,
+            waiting_of_key=limits.waiting_ingests_of_key,
         )
         self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
