@@ -214,7 +214,7 @@ class ChatKVPacket(BaseChatModel):
 
     def _request(self, stop: list[str] | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the engine's options: those of this call before the model's own."""
-        extra = dict(kwargs)
+        extra = {name: value for name, value in kwargs.items() if name != "stream"}
         if extra.pop("model", self._model_name) != self._model_name:
             raise UsageError(f"this store is for {self._model_name!r}; open another for another")
         return {
