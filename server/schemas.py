@@ -14,12 +14,23 @@ from .callers import Caller
 if TYPE_CHECKING:
     from kvpacket_store.api.request import Request
 
-__all__ = ["DocumentBody", "GenerateRequest", "IngestRequest"]
+__all__ = [
+    "MOST_STOPS_OPENAI",
+    "DocumentBody",
+    "GenerateRequest",
+    "IngestRequest",
+    "StopString",
+    "Text",
+    "listed",
+]
 
 # More documents than this fit into no model's context; each has at least one packet.
 _MOST_DOCUMENTS = 4096
 _MOST_TOP_K = 1000
 _MOST_STOPS = 16
+MOST_STOPS_OPENAI = 4  # so their surface says
+_MOST_TURNS = 1000
+_MOST_LOGPROBS = 20
 _MOST_STOP_CHARS = 1000
 _MOST_NAME_CHARS = 200
 
@@ -41,7 +52,8 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Return one text as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -78,6 +90,13 @@ class IngestRequest(_Body):
         return sum(len(document.text.encode()) for document in self.documents)
 
 
+class TurnBody(_Body):
+    """An earlier question of a conversation, and what was answered."""
+
+    question: Text
+    answer: Text
+
+
 class GenerateRequest(_Body):
     """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best.
 
@@ -95,7 +114,7 @@ class GenerateRequest(_Body):
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     stop: Annotated[
-        list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(_listed, str | list[str])
+        list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(listed, str | list[str])
     ] = []
     stream: bool = False
     provisional: bool = False
@@ -105,6 +124,9 @@ class GenerateRequest(_Body):
     compressor: Annotated[Text, Field(max_length=_MOST_NAME_CHARS)] | None = None
     draft_tokens: Annotated[int, Field(ge=1)] | None = None
     ignore_eos: bool = False
+    logprobs: Annotated[int, Field(ge=0, le=_MOST_LOGPROBS)] | None = None
+    history: Annotated[list[TurnBody], Field(max_length=_MOST_TURNS)] = []
+    system_prompt: Text | None = None
     namespace: Text | None = None
 
     def to_request(self, caller: Caller) -> Request:
@@ -117,10 +139,12 @@ class GenerateRequest(_Body):
         """
         from kvpacket_store.api.request import new_request  # brings torch
 
-        taken = self.model_dump(exclude={"query", "stream", "provisional", "namespace"})
+        own = {"query", "stream", "provisional", "namespace", "history"}
+        taken = self.model_dump(exclude=own)
         return new_request(
             self.query,
             **taken,
             namespace=caller.namespace_for(self.namespace),
+            history=[(turn.question, turn.answer) for turn in self.history],
             provisional=self.provisional and self.stream,
         )
