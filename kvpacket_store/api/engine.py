@@ -84,7 +84,7 @@ class Engine:
         require_verified: bool = False,
     ) -> None:
         check_verified(store, required=require_verified)
-        self.store = store
+        self.store, self.system_prompt = store, system_prompt
         formats = Formats(store.model.tokenizer, system_prompt)
         self.prompt = formats.default
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
