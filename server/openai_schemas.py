@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from kvpacket_store.errors import UsageError
 
 from .callers import Caller
-from .schemas import MOST_STOPS_OPENAI, StopString, Text, listed
+from .schemas import MOST_STOPS_OPENAI, DocumentItems, StopString, Text, items_of, listed
 
 if TYPE_CHECKING:
     from kvpacket_store.api.request import Request
@@ -100,21 +100,15 @@ class StreamOptions(_Open):
     include_obfuscation: bool = False
 
 
-class ById(_Open):
-    """A document of the store."""
-
-    id: Text
-
-
 class ChatRequest(_Open):
-    """``POST /v1/chat/completions``, with ``documents`` besides: ids, or ``{"id": …}``.
+    """``POST /v1/chat/completions``, with ``documents`` besides, as ``POST /generate`` has them.
 
     Without them the last question retrieves; an empty list asks without documents.
     """
 
     messages: Annotated[list[Message], Field(min_length=1)]
     model: Text | None = None
-    documents: list[Text | ById] | None = None
+    documents: DocumentItems | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -148,7 +142,7 @@ class ChatRequest(_Open):
         system, history, question = _conversation(self.messages)
         return new_request(
             question,
-            None if self.documents is None else [_id_of(one) for one in self.documents],
+            items_of(self.documents),
             namespace=caller.namespace_for(None),
             history=history,
             system_prompt=system,
@@ -168,10 +162,6 @@ class EmbeddingsRequest(_Open):
     model: Text | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
-
-
-def _id_of(document: str | ById) -> str:
-    return document if isinstance(document, str) else document.id
 
 
 def _conversation(

@@ -5,22 +5,35 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainValidator,
+    TypeAdapter,
+)
 
+from kvpacket_store import types
 from kvpacket_store.types import Document
 
 from .callers import Caller
 
 if TYPE_CHECKING:
     from kvpacket_store.api.request import Request
+    from kvpacket_store.api.selection import DocumentItem
 
 __all__ = [
     "MOST_STOPS_OPENAI",
     "DocumentBody",
+    "DocumentItems",
     "GenerateRequest",
     "IngestRequest",
     "StopString",
     "Text",
+    "items_of",
     "listed",
 ]
 
@@ -90,6 +103,41 @@ class IngestRequest(_Body):
         return sum(len(document.text.encode()) for document in self.documents)
 
 
+class ById(_Body):
+    """A document of the store."""
+
+    id: Text
+
+
+class ByText(_Body):
+    """A document that comes with the question: packets of the same text are used where some are."""
+
+    text: Text
+
+
+_TEXT: TypeAdapter[str] = TypeAdapter(Text)
+
+
+def _item(sent: Any) -> Any:
+    """Tell by its fields what a document is, so that what is wrong is named by that."""
+    if isinstance(sent, dict):
+        return ByText.model_validate(sent) if "text" in sent else ById.model_validate(sent)
+    return ById(id=_TEXT.validate_python(sent, strict=True))
+
+
+DocumentItems = Annotated[
+    list[Annotated[ById | ByText, PlainValidator(_item, str | ById | ByText)]],
+    Field(max_length=_MOST_DOCUMENTS),
+]
+
+
+def items_of(documents: list[ById | ByText] | None) -> list[DocumentItem] | None:
+    """Return documents as the engine takes them."""
+    if documents is None:
+        return None
+    return [types.Text(one.text) if isinstance(one, ByText) else one.id for one in documents]
+
+
 class TurnBody(_Body):
     """An earlier question of a conversation, and what was answered."""
 
@@ -98,13 +146,13 @@ class TurnBody(_Body):
 
 
 class GenerateRequest(_Body):
-    """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best.
+    """``POST /generate``: about documents by id or text, or the ``top_k`` segments that fit best.
 
     ``provisional`` adds what drafts propose to a stream; an answer in one piece has nothing of it.
     """
 
     query: Text
-    documents: Annotated[list[Text], Field(max_length=_MOST_DOCUMENTS)] | None = None
+    documents: DocumentItems | None = None
     top_k: Annotated[int, Field(ge=1, le=_MOST_TOP_K)] | None = None
     where: JsonObject | None = None
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
@@ -139,10 +187,11 @@ class GenerateRequest(_Body):
         """
         from kvpacket_store.api.request import new_request  # brings torch
 
-        own = {"query", "stream", "provisional", "namespace", "history"}
+        own = {"query", "documents", "stream", "provisional", "namespace", "history"}
         taken = self.model_dump(exclude=own)
         return new_request(
             self.query,
+            items_of(self.documents),
             **taken,
             namespace=caller.namespace_for(self.namespace),
             history=[(turn.question, turn.answer) for turn in self.history],

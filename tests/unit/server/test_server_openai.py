@@ -155,6 +155,20 @@ async def test_an_error_amid_a_stream_is_its_last_event(client, engine, monkeypa
     assert "[DONE]" not in response.text
 
 
+@pytest.mark.parametrize("form", ["id", "text"])
+async def test_documents_are_named_or_given(client, engine, form):
+    """A text that is stored is found by its content: no token of it is run."""
+    text = engine.store.packets.document_text("default", "a")
+    item = {"id": "a"} if form == "id" else {"text": text}
+    expected = engine.generate("What was lit?", ["a"], max_new_tokens=12)
+    found = (await complete(client, documents=[item])).json()
+    assert found["choices"][0]["message"]["content"] == expected.text
+    cached = found["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached == expected.usage.cached_tokens
+    native = await client.generate("What was lit?", documents=[item], max_new_tokens=12)
+    assert native.json()["token_ids"] == expected.token_ids
+
+
 async def test_errors_of_other_routes_stay_problems(client):
     response = await client.generate(documents=["nobody"])
     assert response.headers["content-type"] == "application/problem+json"
