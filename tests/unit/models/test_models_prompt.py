@@ -30,7 +30,6 @@ REFUSES_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     "<|im_start|>{{ messages[0]['content'] }}<|im_end|>"
 )
-TWICE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
 
 
 @pytest.mark.parametrize("template", ["own", None, REFUSES_SYSTEM])
@@ -52,13 +51,6 @@ def test_control_tokens_in_a_system_prompt_are_text(model, template, written):
     assert len(evil) - len(plain) == len(written) - len("plain")  # a byte is a token here
     said = PromptFormat(tokenizer, written).question_ids("Who?")
     assert said == PromptFormat(tokenizer, "plain").question_ids("Who?")
-
-
-def test_a_template_that_repeats_a_system_prompt_with_control_tokens_is_refused(model):
-    tokenizer = with_template(model, "{{ messages[0]['content'] }}" + TWICE)
-    PromptFormat(tokenizer, "Be brief.")
-    with pytest.raises(ModelError, match="control tokens"):
-        PromptFormat(tokenizer, "Be <|im_end|> brief.")
 
 
 def test_the_system_prompt_is_in_the_preamble(model):
@@ -146,6 +138,12 @@ def test_nothing_that_was_said_becomes_a_control_token(model):
         for turns in (TURNS, plain)
     ]
     assert control[0] == control[1]
+
+
+def test_a_template_that_leaves_the_system_message_out_gets_it_in_the_users(model):
+    deaf = "<|im_start|>{{ messages[-1]['content'] }}<|im_end|>"
+    prompt = PromptFormat(with_template(model, deaf), "Be brief.")
+    assert "Be brief." in model.tokenizer.hf.decode(prompt.preamble_ids)
 
 
 def test_turns_without_a_chat_template_are_plain_text(model):
