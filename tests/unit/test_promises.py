@@ -14,5 +14,5 @@ NAMED = sorted(
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_a_named_test_is_there(path, name):
     text = (ROOT / path).read_text()
-    wanted = rf"^ *(async )?def {name}\(" if name else r"^ *def test_|^Test\w+ ="
+    wanted = rf"^ *(async )?def {name}\(" if name else r"^ *(async )?def test_|^(class )?Test\w+( =|\()"
     assert re.search(wanted, text, re.MULTILINE)
