@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
@@ -17,6 +18,7 @@ from .request_record import current_record
 
 __all__ = ["OPEN_PATHS", "Authentication"]
 
+_PAGE = "/ui"
 OPEN_PATHS = frozenset({"/health", "/ready", "/version"})
 """What anybody may ask a server with keys."""
 
@@ -58,24 +60,36 @@ class Authentication:
         return self._local_names_only and not is_sent_to_loopback(host)
 
     async def _with_keys(self, keys: KeyRing, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = _caller_of(keys, Headers(scope=scope))
+        is_page = (scope["method"], scope["path"]) == ("GET", _PAGE)
+        caller = _caller_of(keys, Headers(scope=scope), takes_basic=is_page)
         if caller is not None:
             set_caller(scope, caller)
             if record := current_record():
                 record.key_name = caller.name
         elif scope["path"] not in OPEN_PATHS:
-            response = await answer_of(Request(scope), _unauthorized())
+            response = await answer_of(Request(scope), _unauthorized(is_page=is_page))
             await response(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def _caller_of(keys: KeyRing, headers: Headers) -> Caller | None:
+def _caller_of(keys: KeyRing, headers: Headers, *, takes_basic: bool) -> Caller | None:
     given = headers.getlist("Authorization")
     scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer":
-        return None
-    return keys.caller_of(key.strip(" ").encode("latin-1"))
+    if scheme.lower() == "bearer":
+        return keys.caller_of(key.strip(" ").encode("latin-1"))
+    if scheme.lower() == "basic" and takes_basic:
+        return keys.caller_of(_password_of(key.strip(" ")))
+    return None
+
+
+def _password_of(credentials: str) -> bytes:
+    """Return the password of ``user:password`` in base64; none where it is not that."""
+    try:
+        _, _, password = base64.b64decode(credentials, validate=True).partition(b":")
+    except ValueError:
+        return b""
+    return password
 
 
 def _misdirected() -> HTTPException:
@@ -86,9 +100,10 @@ def _misdirected() -> HTTPException:
     )
 
 
-def _unauthorized() -> HTTPException:
+def _unauthorized(*, is_page: bool) -> HTTPException:
+    """Browsers ask people for a password where they are told to: the key is one, for the page."""
     return HTTPException(
         HTTPStatus.UNAUTHORIZED,
         "this server takes keys: send `Authorization: Bearer KEY` with one of its own",
-        {"WWW-Authenticate": "Bearer"},
+        {"WWW-Authenticate": 'Basic realm="kvps", charset="UTF-8"' if is_page else "Bearer"},
     )

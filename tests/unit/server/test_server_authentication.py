@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 from kvpacket_store._server import create_app
@@ -44,8 +45,22 @@ async def test_every_route_but_three_is_closed(client):
                 assert response.status_code == 200
                 continue
             assert response.status_code == 401, (method, path)
-            assert response.headers["www-authenticate"] == "Bearer"
+            scheme = "Basic" if (method, path) == ("GET", "/ui") else "Bearer"
+            assert response.headers["www-authenticate"].startswith(scheme)
     assert {"/health", "/ready", "/version"} == OPEN_PATHS
+
+
+async def test_the_page_takes_a_key_as_a_browser_sends_it(client):
+    """And nothing else does: a browser would send it along wherever a page makes it ask."""
+    key = client.key("reader").headers["Authorization"].removeprefix("Bearer ")
+    as_password = httpx.BasicAuth("anyone", key)
+    assert (await client.get("/ui", auth=as_password)).status_code == 200
+    assert (await client.get("/stats", auth=as_password)).status_code == 401
+    for wrong in (httpx.BasicAuth(key, ""), httpx.BasicAuth("anyone", key + "x")):
+        assert (await client.get("/ui", auth=wrong)).status_code == 401
+    for wrong in ("Basic", "Basic ???", "Basic YQ=="):
+        refused = await client.get("/ui", headers={"Authorization": wrong})
+        assert refused.status_code == 401
 
 
 async def test_under_v1_it_is_openais_error(client):
