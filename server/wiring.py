@@ -15,6 +15,8 @@ from kvpacket_store.errors import KVPacketError, ModelError
 
 from .gauges import Gauges
 from .generations import Generations
+from .idempotency import Idempotency
+from .jobs import Jobs
 from .limits import ServerLimits
 from .metrics import Metrics
 from .refusals import ShuttingDownError
@@ -41,6 +43,12 @@ class Services:
         self.ingests = WorkerPool(
             "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
         )
+        self.jobs = Jobs(store, limits, self.metrics)
+        self.idempotency = Idempotency(store.packets, limits.kept_answers)
+        self.lookups = WorkerPool(
+            "document", running=limits.running_lookups, waiting=limits.waiting_lookups
+        )
+        self.prefetches = WorkerPool("prefetch", running=1, waiting=limits.waiting_prefetches)
         self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
         self.exactness: Exactness | None = None
@@ -96,6 +104,7 @@ class Services:
             gauges = Gauges(engine, exactness, promises, self._generations)
             self.metrics.registry.register(gauges)
             self.exactness, self._engine = exactness, engine
+            await self.jobs.resume()
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
@@ -121,6 +130,8 @@ class Services:
         if self._generations is not None:
             self._generations.drain()
         self.ingests.drain()
+        self.jobs.stop()
+        self.prefetches.stop()
 
     async def close(self) -> None:
         """Let what runs finish."""
@@ -128,6 +139,9 @@ class Services:
         if self._generations is not None:
             await self._generations.close()
         await self.ingests.close()
+        await self.jobs.close()
+        await self.prefetches.close()
+        await self.lookups.close()
         await self.reports.close()
 
 

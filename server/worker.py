@@ -98,6 +98,12 @@ class WorkerPool:
         while self._waiting:
             self._waiting.popleft().end(ShuttingDownError())
 
+    def stop(self) -> None:
+        """Drain, and tell running work to stop."""
+        self.drain()
+        for work in self._running:
+            work.cancelled.set()
+
     async def close(self) -> None:
         """Drain, and let running work finish."""
         self.drain()
