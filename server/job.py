@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias
 
 from kvpacket_store.api import IngestReport
 
-__all__ = ["IngestJob", "JobState", "new_job", "with_report"]
+__all__ = ["IngestJob", "JobState", "created_ms_of", "new_job", "with_report"]
 
 JobState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
 _RANDOM_BYTES = 8
+_MOST_ERRORS = 1000  # a job's row is written again after each of its chunks
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +95,13 @@ def new_job(namespace: str, total: int, body_bytes: int) -> IngestJob:
     return IngestJob(job_id, namespace, now_ms, total, body_bytes)
 
 
+def created_ms_of(job_id: str) -> int:
+    """Return when the job of this id was made; the id may have something behind it."""
+    return int(job_id.partition("-")[0], 16)
+
+
 def with_report(before: dict[str, Any], report: IngestReport) -> dict[str, Any]:
-    """Return the report of two ingests together."""
+    """Return the report of two ingests together; of many errors the first thousand."""
     new = report.to_dict()
     joined: dict[str, Any] = {
         key: {part: before[key][part] + new[key][part] for part in new[key]}
@@ -105,4 +111,5 @@ def with_report(before: dict[str, Any], report: IngestReport) -> dict[str, Any]:
     joined |= {key: before[key] + new[key] for key in sums}
     stored_bytes = joined["stored_bytes"]
     ratio = joined["raw_bytes"] / stored_bytes if stored_bytes else None
+    joined["errors"] = joined["errors"][:_MOST_ERRORS]
     return {**before, **joined, "ratio": ratio}

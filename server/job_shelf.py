@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from kvpacket_store.errors import DocumentError
 from kvpacket_store.store import PacketStore
 from kvpacket_store.types import Document
 
-from .job import IngestJob
+from .job import IngestJob, created_ms_of
 
 __all__ = ["JobShelf", "chunks_of"]
 
@@ -20,6 +21,7 @@ _JOBS = "ingest jobs"
 _CHUNKS = "ingest job documents"
 _CHUNK_DOCUMENTS = 32
 _CHUNK_BYTES = 1 << 18
+_MOST_FILING_MS = 3_600_000
 
 
 def chunks_of(documents: Sequence[Document]) -> list[bytes]:
@@ -93,13 +95,22 @@ class JobShelf:
                 yield [_document(row) for row in left]
 
     def delete_orphans(self, known: set[str]) -> None:
-        """Delete documents whose job was never taken: the server was killed before."""
+        """Delete documents whose job was never taken: the server was killed before.
+
+        New ones stay: another server of this store may be about to take their job.
+        """
+        now_ms = time.time_ns() // 1_000_000
         values = self._packets.iter_values(DEFAULT_NAMESPACE, _CHUNKS)
-        orphans = [key for key, _ in values if key.partition("/")[0] not in known]
+        orphans = [
+            key
+            for key, _ in values
+            if key.partition("/")[0] not in known and now_ms - created_ms_of(key) > _MOST_FILING_MS
+        ]
         self._packets.delete_values(DEFAULT_NAMESPACE, _CHUNKS, orphans)
 
     def _delete_chunks(self, job: IngestJob) -> None:
-        keys = [_chunk_key(job, number) for number in range(job.total)]
+        most = job.total // _CHUNK_DOCUMENTS + job.body_bytes // _CHUNK_BYTES + 1
+        keys = [_chunk_key(job, number) for number in range(most)]
         self._packets.delete_values(DEFAULT_NAMESPACE, _CHUNKS, keys)
 
 

@@ -137,7 +137,7 @@ class Jobs:
                 return
             while not await _happens(changed):
                 yield None
-            await asyncio.sleep(0 if job.is_finished else _EVENT_INTERVAL_S)
+            await asyncio.sleep(_EVENT_INTERVAL_S)
 
     def stop(self) -> None:
         """Stop after the document that is at work; the rest is kept for the next server."""
