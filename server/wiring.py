@@ -41,7 +41,10 @@ class Services:
         self.limits = limits
         self.metrics = Metrics()
         self.ingests = WorkerPool(
-            "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
+            "ingest",
+            running=limits.running_ingests,
+            waiting=limits.waiting_ingests,
+            waiting_of_key=limits.waiting_ingests_of_key,
         )
         self.jobs = Jobs(store, limits, self.metrics)
         self.idempotency = Idempotency(store.packets, limits.kept_answers)
@@ -50,6 +53,7 @@ class Services:
         )
         self.prefetches = WorkerPool("prefetch", running=1, waiting=limits.waiting_prefetches)
         self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
+        self.embeddings = WorkerPool("embedding", running=1, waiting=limits.waiting_embeddings)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
         self.exactness: Exactness | None = None
         self._audit = audit
@@ -129,7 +133,8 @@ class Services:
         self._is_shutting_down = True
         if self._generations is not None:
             self._generations.drain()
-        self.ingests.drain()
+        for pool in (self.ingests, self.lookups, self.reports, self.embeddings):
+            pool.drain()
         self.jobs.stop()
         self.prefetches.stop()
 
@@ -143,6 +148,7 @@ class Services:
         await self.prefetches.close()
         await self.lookups.close()
         await self.reports.close()
+        await self.embeddings.close()
 
 
 def _warm_engine(store: Store, audit: float) -> Engine:
