@@ -11,7 +11,16 @@ from kvpacket_store.api import Store
 from kvpacket_store.api.audit_totals import checked_share
 from kvpacket_store.errors import UsageError
 
-from . import routes_generate, routes_ingest, routes_openai, routes_process, routes_ui
+from . import (
+    routes_documents,
+    routes_generate,
+    routes_ingest,
+    routes_jobs,
+    routes_lookup,
+    routes_openai,
+    routes_process,
+    routes_ui,
+)
 from .authentication import Authentication
 from .body_limit import BodyLimit
 from .keys import KeyRing
@@ -81,13 +90,21 @@ def create_app(
         docs_url=None,  # these pages load scripts from elsewhere; /openapi.json stays
         redoc_url=None,
     )
-    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=limits.body_bytes,
+        ingest_limit_bytes=limits.ingest_body_bytes,
+        timeout_s=limits.body_timeout_s,
+    )
     app.add_middleware(Authentication, keys=keys, local_names_only=local_names_only)
     app.add_middleware(RequestLog)  # the last one is the outermost
     answer_errors_with_problems(app)
     for routes in (
         routes_process,
         routes_ingest,
+        routes_jobs,
+        routes_documents,
+        routes_lookup,
         routes_generate,
         routes_openai,
         routes_ui,

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["BodyLimit"]
 
+_INGEST = "/ingest"
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 
@@ -23,19 +24,26 @@ class BodyLimit:
     ----------
     limit_bytes : int
         Longest body, whatever its ``Content-Length`` says.
+    ingest_limit_bytes : int
+        The same for ``/ingest``.
     timeout_s : float
         How long after its head the whole body is to be there.
     """
 
-    def __init__(self, app: ASGIApp, limit_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, limit_bytes: int, ingest_limit_bytes: int, timeout_s: float
+    ) -> None:
         self._app = app
         self._limit_bytes, self._timeout_s = limit_bytes, timeout_s
+        self._ingest_limit_bytes = ingest_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, counting its body."""
         if scope["type"] == "http":
             announced = Headers(scope=scope).get("Content-Length", "")
-            body = _Body(receive, self._limit_bytes, self._timeout_s, announced)
+            is_ingest = scope["path"] == _INGEST
+            limit_bytes = self._ingest_limit_bytes if is_ingest else self._limit_bytes
+            body = _Body(receive, limit_bytes, self._timeout_s, announced)
             receive = body.receive
         await self._app(scope, receive, send)
 

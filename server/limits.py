@@ -15,8 +15,8 @@ class ServerLimits:
 
     Parameters
     ----------
-    body_bytes : int
-        Longest request body.
+    body_bytes, ingest_body_bytes : int
+        Longest request body; of ``POST /ingest``.
     body_timeout_s : float
         How long a body may take to arrive.
     question_bytes : int
@@ -28,13 +28,22 @@ class ServerLimits:
     shutdown_s : float
         How long what runs may go on once the server is told to end.
     ingest_documents, ingest_text_bytes : int
-        Most documents, and most UTF-8 bytes of their texts together, of one ``POST /ingest``.
+        Most documents, and most UTF-8 bytes of their texts together, that ``POST /ingest`` files
+        before it answers; more become a job.
+    kept_jobs, kept_job_bytes : int
+        Most jobs that are kept, finished ones too, and most bytes of documents that wait in them.
+    kept_answers : int
+        Most answers to requests with an ``Idempotency-Key`` that are kept, for a day at most.
     running_generations, running_ingests : int
         Most of each kind that run at once. Generations share passes over the weights.
     waiting_generations, waiting_ingests : int
         How many more may wait for their turn; one more is answered 429 with ``Retry-After``.
     waiting_generations_of_key, waiting_ingests_of_key : int
         The same for one key: it cannot fill the queue that others wait in.
+    running_lookups, waiting_lookups : int
+        The same for what only reads, finds or deletes documents.
+    waiting_prefetches : int
+        How many ``POST /prefetch`` may wait for the one that loads.
     waiting_embeddings : int
         How many ``POST /v1/embeddings`` may wait for the one that is at it.
     waiting_reports : int
@@ -49,6 +58,7 @@ class ServerLimits:
     """
 
     body_bytes: int = 1 << 20
+    ingest_body_bytes: int = 1 << 24
     body_timeout_s: float = 30.0
     question_bytes: int = 1 << 16
     max_new_tokens: int = 4096
@@ -56,11 +66,17 @@ class ServerLimits:
     shutdown_s: float = 30.0
     ingest_documents: int = 16
     ingest_text_bytes: int = 1 << 16
+    kept_jobs: int = 256
+    kept_job_bytes: int = 1 << 28
+    kept_answers: int = 512
     running_generations: int = 8
     waiting_generations: int = 32
     waiting_generations_of_key: int = 16
     running_ingests: int = 1
     waiting_ingests: int = 8
+    running_lookups: int = 2
+    waiting_lookups: int = 32
+    waiting_prefetches: int = 8
     waiting_ingests_of_key: int = 4
     waiting_embeddings: int = 8
     waiting_reports: int = 8

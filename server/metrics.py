@@ -43,6 +43,12 @@ class Metrics:
         self._rejected = self._counter("rejected_draft_tokens", "Drafted tokens that were not.")
         self._guarded = self._counter("guarded_rows", "Rows near a tie, decided again alone.")
         self._fallbacks = self._counter("fallbacks", "Packets that had to be prefilled again.")
+        self._jobs = Counter(
+            "kvpacket_jobs", "Ingest jobs by how they ended.", ["state"], registry=self.registry
+        )
+        for state in ("done", "failed", "cancelled"):
+            self._jobs.labels(state)
+        self._prefetched = self._counter("prefetched_packets", "Packets sent for in advance.")
         self._first_token = Histogram(
             "kvpacket_first_token_seconds",
             "From a request's arrival to its first final token, waiting included.",
@@ -68,6 +74,14 @@ class Metrics:
     def count_failed(self, error: BaseException) -> None:
         """Count a request that ended with an error, or was refused."""
         self._requests.labels(problem_of(error).name).inc()
+
+    def count_job(self, state: str) -> None:
+        """Count a job that has ended."""
+        self._jobs.labels(state).inc()
+
+    def count_prefetched(self, num_packets: int) -> None:
+        """Count packets that are on their way into memory before anybody asks about them."""
+        self._prefetched.inc(num_packets)
 
     def _counter(self, name: str, documentation: str) -> Counter:
         return Counter(f"kvpacket_{name}", documentation, registry=self.registry)

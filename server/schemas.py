@@ -31,6 +31,8 @@ __all__ = [
     "DocumentItems",
     "GenerateRequest",
     "IngestRequest",
+    "LookupRequest",
+    "PrefetchRequest",
     "StopString",
     "Text",
     "items_of",
@@ -136,6 +138,24 @@ def items_of(documents: list[ById | ByText] | None) -> list[DocumentItem] | None
     if documents is None:
         return None
     return [types.Text(one.text) if isinstance(one, ByText) else one.id for one in documents]
+
+
+class LookupRequest(_Body):
+    """``POST /lookup``: the segments that fit a question, without an answer."""
+
+    query: Text
+    top_k: Annotated[int, Field(ge=1, le=_MOST_TOP_K)] | None = None
+    where: JsonObject | None = None
+    namespace: Text | None = None
+
+
+class PrefetchRequest(_Body):
+    """``POST /prefetch``: documents by id, or the ``top_k`` segments that fit ``query``."""
+
+    documents: Annotated[list[Text], Field(max_length=_MOST_DOCUMENTS)] | None = None
+    query: Text | None = None
+    top_k: Annotated[int, Field(ge=1, le=_MOST_TOP_K)] | None = None
+    namespace: Text | None = None
 
 
 class TurnBody(_Body):

@@ -15,6 +15,8 @@ from kvpacket_store.errors import KVPacketError, ModelError
 
 from .gauges import Gauges
 from .generations import Generations
+from .idempotency import Idempotency
+from .jobs import Jobs
 from .limits import ServerLimits
 from .metrics import Metrics
 from .refusals import ShuttingDownError
@@ -44,6 +46,12 @@ class Services:
             waiting=limits.waiting_ingests,
             waiting_of_key=limits.waiting_ingests_of_key,
         )
+        self.jobs = Jobs(store, limits, self.metrics)
+        self.idempotency = Idempotency(store.packets, limits.kept_answers)
+        self.lookups = WorkerPool(
+            "document", running=limits.running_lookups, waiting=limits.waiting_lookups
+        )
+        self.prefetches = WorkerPool("prefetch", running=1, waiting=limits.waiting_prefetches)
         self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
         self.embeddings = WorkerPool("embedding", running=1, waiting=limits.waiting_embeddings)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
@@ -100,6 +108,7 @@ class Services:
             gauges = Gauges(engine, exactness, promises, self._generations)
             self.metrics.registry.register(gauges)
             self.exactness, self._engine = exactness, engine
+            await self.jobs.resume()
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
@@ -124,8 +133,10 @@ class Services:
         self._is_shutting_down = True
         if self._generations is not None:
             self._generations.drain()
-        for pool in (self.ingests, self.reports, self.embeddings):
+        for pool in (self.ingests, self.lookups, self.reports, self.embeddings):
             pool.drain()
+        self.jobs.stop()
+        self.prefetches.stop()
 
     async def close(self) -> None:
         """Let what runs finish."""
@@ -133,6 +144,9 @@ class Services:
         if self._generations is not None:
             await self._generations.close()
         await self.ingests.close()
+        await self.jobs.close()
+        await self.prefetches.close()
+        await self.lookups.close()
         await self.reports.close()
         await self.embeddings.close()
 

@@ -100,6 +100,12 @@ class WorkerPool:
         while (work := self._waiting.take()) is not None:
             work.end(ShuttingDownError())
 
+    def stop(self) -> None:
+        """Drain, and tell running work to stop."""
+        self.drain()
+        for work in self._running:
+            work.cancelled.set()
+
     async def close(self) -> None:
         """Drain, and let running work finish."""
         self.drain()

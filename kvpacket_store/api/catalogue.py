@@ -92,6 +92,16 @@ class Catalogue:
             [document_id for _, document_id in page.damaged],
         )
 
+    def entry(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> dict[str, Any]:
+        """Return one document as `list` has it; its text is not read.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such document in the namespace.
+        """
+        return self._entry(self._packets.get_document(namespace, document_id)).to_dict()
+
     def show(self, document_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> dict[str, Any]:
         """Return one document: its entry, text and content hash."""
         manifest = self._packets.get_document(namespace, document_id)

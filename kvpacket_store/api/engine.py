@@ -15,6 +15,7 @@ from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder
 from kvpacket_store.api.draft_model import DraftModel
+from kvpacket_store.api.finding import Finding
 from kvpacket_store.api.formats import Formats
 from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
 from kvpacket_store.api.prompts import Needs, Prompts
@@ -27,8 +28,6 @@ from kvpacket_store.errors import KVPacketError
 from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, cancellable, for_generate
-from kvpacket_store.prefill import BodyKV
-from kvpacket_store.retrieve import Retriever
 
 if TYPE_CHECKING:
     from kvpacket_store.models import Model, SlotCache
@@ -38,7 +37,7 @@ __all__ = ["Engine"]
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 
-class Engine:
+class Engine(Finding):
     """Answers questions from a store's packets. Safe for many threads.
 
     Parameters
@@ -84,32 +83,15 @@ class Engine:
         require_verified: bool = False,
     ) -> None:
         check_verified(store, required=require_verified)
-        self.store, self.system_prompt = store, system_prompt
+        super().__init__(store, MemoryTier(memory_bytes))
+        self.system_prompt = system_prompt
         formats = Formats(store.model.tokenizer, system_prompt)
         self.prompt = formats.default
-        self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
         self._assembler = Assembler(store, formats, self.memory)
         drafts = None if draft_model is None else DraftModel(draft_model, store.model)
         self.decoder = Decoder(store, self._assembler, drafts)
         self._prompts = Prompts(store, self._assembler, self.decoder, lambda: self.retriever)
         self.auditor = Auditor(audit, None if store.packets.is_read_only else store.path)
-        self._retriever: Retriever | None = None
-        self._making_retriever = threading.Lock()
-
-    @property
-    def retriever(self) -> Retriever:
-        """Finds segments for a question."""
-        with self._making_retriever:
-            if self._retriever is None:
-                packets = self.store.packets
-                self._retriever = Retriever(
-                    packets,
-                    self.store.embedder,
-                    None if packets.is_read_only else self.store.path / "index",
-                    wait_for_rebuild=True,  # what was acknowledged is found
-                    room_bytes=packets.spare_bytes,
-                )
-            return self._retriever
 
     def generate(
         self,

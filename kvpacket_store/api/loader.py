@@ -108,12 +108,16 @@ class PacketLoader:
         levels than ``linear`` decode one packet on all cores: read ahead, they took 1.03 of the
         time to the first token, ``linear`` 0.86 (two cores).
         """
-
-        def refuse(reason: str) -> LoadedBody:
-            raise CodecError(reason)
-
         chosen = keys if self._store.meta.codec == "linear" else ()
-        return ReadAhead(lambda key: self._body(namespace, key[0], refuse), chosen)
+        return ReadAhead(lambda key: self._body(namespace, key[0], _refuse), chosen)
+
+    def warm(self, namespace: str, key: str) -> bool:
+        """Load a body into memory, on any thread; return whether it could be. No prefill."""
+        try:
+            self._body(namespace, key, _refuse)
+        except _UNUSABLE:
+            return False
+        return True
 
     def body(
         self, namespace: str, key: str, document_id: str, token_ids: TokenIds | None = None
@@ -269,3 +273,8 @@ class PacketLoader:
             importance = wanted_importance(self._store, body, token_ids)
             record = make_record(self._store, key, token_ids, body, importance=importance)
             self._store.packets.replace_record(namespace, record)
+
+
+def _refuse(reason: str) -> LoadedBody:
+    """Stand for a prefill where none may run."""
+    raise CodecError(reason)

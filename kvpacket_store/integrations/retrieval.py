@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvpacket_store.api import Engine
-from kvpacket_store.api.selection import metadata_test
-from kvpacket_store.errors import NotFoundError
 
 __all__ = ["FoundSegment", "find_segments"]
 
@@ -41,30 +39,18 @@ def find_segments(
     UsageError
         ``top_k`` is below 1, or ``where`` is malformed.
     """
-    packets = engine.store.packets
-    keep = metadata_test(engine.store, namespace, where) if where else None
-    found = []
-    for hit in engine.retriever.retrieve(query, namespace, top_k, keep):
-        try:
-            manifest = packets.get_document(namespace, hit.document_id)
-            text = packets.document_text(namespace, hit.document_id)
-        except NotFoundError:
-            continue
-        segment = next(iter(manifest.segments[hit.segment_index :]), None)
-        if segment is None or segment.packet_key != hit.packet_key:
-            continue  # the document has changed since
-        extra = {
-            "document_id": hit.document_id,
-            "segment": hit.segment_index,
-            "packet_key": hit.packet_key,
-            "score": hit.score,
-        }
-        found.append(
-            FoundSegment(
-                f"{hit.document_id}#{hit.segment_index}",
-                text[segment.start_char : segment.end_char],
-                {**manifest.metadata, **extra},
-                hit.score,
-            )
+    return [
+        FoundSegment(
+            f"{found.id}#{found.segment}",
+            found.text,
+            {
+                **found.metadata,
+                "document_id": found.id,
+                "segment": found.segment,
+                "packet_key": found.packet_key,
+                "score": found.score,
+            },
+            found.score,
         )
-    return found
+        for found in engine.lookup(query, top_k=top_k, where=where, namespace=namespace)
+    ]

@@ -120,7 +120,7 @@ def fail_with(error):
     return fail
 
 
-@pytest.mark.parametrize("limits", [ServerLimits(body_bytes=2_000)])
+@pytest.mark.parametrize("limits", [ServerLimits(body_bytes=2_000, ingest_body_bytes=2_000)])
 @pytest.mark.parametrize("error", [RuntimeError, StoreCorruptError, OSError])
 async def test_nothing_that_users_wrote_is_logged(client, engine, log, monkeypatch, error):
     client.key("ann")

@@ -129,6 +129,7 @@ async def test_what_is_no_id_is_refused(client, document_id):
 
 @pytest.mark.parametrize("document_id", ODD_IDS, ids=range(len(ODD_IDS)))
 async def test_an_odd_path_is_answered_in_order(client, document_id):
-    response = await client.get("/documents/" + quote(document_id, safe=""))
-    assert response.status_code in (404, 405)
+    path = quote(document_id, safe="").replace(".", "%2E")  # clients shorten paths with dots
+    response = await client.get(f"/documents/{path}")
+    assert response.status_code == 404
     assert response.headers["content-type"] == "application/problem+json"
