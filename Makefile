@@ -38,7 +38,7 @@ test: lint types imports ## lint, types, import contracts, tests (under 20 minut
 	$(BIN)/pytest -m "not slow and not gpu"
 
 test-all: lint types imports ## and the slow ones, among them a minute of fuzzing a parser
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[fuzz]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[fuzz,browser]"
 	$(BIN)/pytest -m "not gpu"
 
 bench: setup ## run bench/ and write bench/results

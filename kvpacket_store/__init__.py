@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from kvpacket_store.errors import KVPacketError
-from kvpacket_store.types import Document
+from kvpacket_store.types import Document, Text
 
 if TYPE_CHECKING:
     from kvpacket_store.adapters import Adapter
@@ -26,6 +26,7 @@ __all__ = [
     "Packet",
     "Piece",
     "Store",
+    "Text",
 ]
 
 __version__ = "0.1.0"

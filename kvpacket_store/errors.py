@@ -27,6 +27,7 @@ turn it is, and ``exit_code`` is what ``kvps`` returns for it.
     │   ├── ReadOnlyError              4  the store is open for reading alone
     │   └── StoreCorruptError          4  the store's structure does not hold
     ├── BundleError                    4  a bundle is damaged, cut or larger than the limits
+    ├── IncompleteUpsertError          1  some documents of many were not filed; the others were
     └── CancelledError                 1  the caller cancelled the request
 """
 
@@ -41,6 +42,7 @@ __all__ = [
     "ContextOverflowError",
     "CorruptRecordError",
     "DocumentError",
+    "IncompleteUpsertError",
     "KVPacketError",
     "LevelUnavailableError",
     "ModelError",
@@ -177,6 +179,27 @@ class BundleError(KVPacketError):
     """A bundle is damaged, cut or larger than the limits; copy or export it again."""
 
     exit_code = 4
+
+
+class IncompleteUpsertError(KVPacketError):
+    """Some documents were not filed, the others were: correct or leave out those, and send again.
+
+    Parameters
+    ----------
+    succeeded : list of str
+        Ids that are filed.
+    failed : dict of str to str
+        Id to the reason.
+    """
+
+    def __init__(self, succeeded: list[str], failed: dict[str, str]) -> None:
+        first, reason = next(iter(failed.items()))
+        super().__init__(
+            f"{len(failed)} of {len(succeeded) + len(failed)} documents were not filed, among them "
+            f"{first!r:.80}: {reason}"
+        )
+        self.succeeded = succeeded
+        self.failed = failed
 
 
 class CancelledError(KVPacketError):

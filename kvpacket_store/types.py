@@ -24,6 +24,7 @@ __all__ = [
     "Report",
     "RopeSpec",
     "Segment",
+    "Text",
     "TokenIds",
 ]
 
@@ -155,6 +156,22 @@ class Document:
     """
 
     id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that comes with a question and has no id: its packets are found by its content.
+
+    Parameters
+    ----------
+    text : str
+        A document's, or one segment's. Control tokens in it stay text.
+    metadata : mapping
+        As a `Document` has it.
+    """
+
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
 

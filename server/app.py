@@ -11,7 +11,7 @@ from kvpacket_store.api import Store
 from kvpacket_store.api.audit_totals import checked_share
 from kvpacket_store.errors import UsageError
 
-from . import routes_generate, routes_ingest, routes_process
+from . import routes_generate, routes_ingest, routes_openai, routes_process, routes_ui
 from .body_limit import BodyLimit
 from .limits import ServerLimits
 from .problem_responses import answer_errors_with_problems
@@ -72,6 +72,12 @@ def create_app(
     )
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
     answer_errors_with_problems(app)
-    for routes in (routes_process, routes_ingest, routes_generate):
+    for routes in (
+        routes_process,
+        routes_ingest,
+        routes_generate,
+        routes_openai,
+        routes_ui,
+    ):
         app.include_router(routes.router)
     return app

@@ -23,6 +23,8 @@ class ServerLimits:
         Most of each kind that run at once. Generations share passes over the weights.
     waiting_generations, waiting_ingests : int
         How many more may wait for their turn; one more is answered 429 with ``Retry-After``.
+    waiting_reports : int
+        How many ``GET /stats`` may wait for the one that reads the store.
     running_kv_bytes : int, optional
         Most that the K and V of running generations may take; the rest wait, and one always runs.
 
@@ -39,6 +41,7 @@ class ServerLimits:
     waiting_generations: int = 32
     running_ingests: int = 1
     waiting_ingests: int = 8
+    waiting_reports: int = 8
     running_kv_bytes: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,7 @@
-"""Every error that leaves a route becomes ``application/problem+json``."""
+"""Every error that leaves a route becomes ``application/problem+json``, or OpenAI's error object.
+
+The latter under ``/v1``: clients of that surface read nothing else.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,15 @@ from kvpacket_store.errors import KVPacketError
 
 from .problems import Problem, problem_of
 
-__all__ = ["ProblemResponse", "answer_errors_with_problems", "log_own_fault"]
+__all__ = [
+    "ProblemResponse",
+    "answer_errors_with_problems",
+    "log_own_fault",
+    "openai_error",
+    "problem_response",
+]
+
+_OPENAI_PREFIX = "/v1/"
 
 _log = logging.getLogger("kvpacket_store.server")
 _MOST_ERRORS = 20
@@ -30,6 +41,33 @@ class ProblemResponse(JSONResponse):
 
     def __init__(self, problem: Problem, headers: dict[str, str] | None = None) -> None:
         super().__init__(problem.to_dict(), problem.status, {**(headers or {}), **problem.headers})
+
+
+def problem_response(
+    request: Request, problem: Problem, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """Return a problem in the form of the surface that was asked."""
+    if not request.url.path.startswith(_OPENAI_PREFIX):
+        return ProblemResponse(problem, headers)
+    headers = {**(headers or {}), **problem.headers}
+    return JSONResponse(openai_error(problem), problem.status, headers)
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return OpenAI's error object; ``code`` is the kind of problem."""
+    kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+    is_ours = problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    field = next((one["pointer"] for one in problem.members.get("errors", ())), None)
+    return {
+        "error": {
+            "message": problem.detail,
+            "type": kinds.get(
+                problem.status, "server_error" if is_ours else "invalid_request_error"
+            ),
+            "param": field and field.removeprefix("#").removeprefix("/").replace("/", "."),
+            "code": None if problem.type == "about:blank" else problem.name.replace("-", "_"),
+        }
+    }
 
 
 def log_own_fault(error: BaseException) -> None:
@@ -46,26 +84,28 @@ def answer_errors_with_problems(app: FastAPI) -> None:
         app.add_exception_handler(kind, _answer_error)
 
 
-async def _answer_error(_request: Request, error: Exception) -> ProblemResponse:
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     log_own_fault(error)
-    return ProblemResponse(problem_of(error))
+    return problem_response(request, problem_of(error))
 
 
-async def _answer_http_error(_request: Request, error: Exception) -> ProblemResponse:
+async def _answer_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answer what the framework, or a route in the terms of HTTP, refuses."""
     if not isinstance(error, HTTPException):
         raise error
     if error.status_code == HTTPStatus.BAD_REQUEST:  # neither text nor JSON, or nested too deep
-        return ProblemResponse(_malformed([{"pointer": "#", "detail": "it is no JSON text"}]))
+        fields = [{"pointer": "#", "detail": "it is no JSON text"}]
+        return problem_response(request, _malformed(fields))
     title = HTTPStatus(error.status_code).phrase
     problem = Problem(error.status_code, title, str(error.detail))
-    return ProblemResponse(problem, dict(error.headers or {}))
+    return problem_response(request, problem, dict(error.headers or {}))
 
 
-async def _answer_malformed(_request: Request, error: Exception) -> ProblemResponse:
+async def _answer_malformed(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
         raise error
-    return ProblemResponse(_malformed([_field_error(one) for one in error.errors()[:_MOST_ERRORS]]))
+    fields = [_field_error(one) for one in error.errors()[:_MOST_ERRORS]]
+    return problem_response(request, _malformed(fields))
 
 
 def _malformed(fields: list[dict[str, str]]) -> Problem:

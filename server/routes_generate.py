@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from .callers import Reader
 from .connection import generate_while_connected
-from .event_stream import PieceStream
+from .event_stream import NativeForm, PieceStream
 from .schemas import GenerateRequest
 from .wiring import ServicesOfRequest
 
@@ -26,7 +26,7 @@ async def generate(
     generations = services.generations
     make_request = partial(body.to_request, caller)
     if body.stream:
-        return PieceStream(generations, make_request)
+        return PieceStream(generations, make_request, NativeForm())
     async with generate_while_connected(generations, make_request, request.receive) as work:
         piece = await work.last()
     if piece.answer is None:

@@ -5,21 +5,45 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainValidator,
+    TypeAdapter,
+)
 
+from kvpacket_store import types
 from kvpacket_store.types import Document
 
 from .callers import Caller
 
 if TYPE_CHECKING:
     from kvpacket_store.api.request import Request
+    from kvpacket_store.api.selection import DocumentItem
 
-__all__ = ["DocumentBody", "GenerateRequest", "IngestRequest"]
+__all__ = [
+    "MOST_STOPS_OPENAI",
+    "DocumentBody",
+    "DocumentItems",
+    "GenerateRequest",
+    "IngestRequest",
+    "StopString",
+    "Text",
+    "items_of",
+    "listed",
+]
 
 # More documents than this fit into no model's context; each has at least one packet.
 _MOST_DOCUMENTS = 4096
 _MOST_TOP_K = 1000
 _MOST_STOPS = 16
+MOST_STOPS_OPENAI = 4  # so their surface says
+_MOST_TURNS = 1000
+_MOST_LOGPROBS = 20
 _MOST_STOP_CHARS = 1000
 _MOST_NAME_CHARS = 200
 
@@ -41,7 +65,8 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Return one text as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -78,14 +103,56 @@ class IngestRequest(_Body):
         return sum(len(document.text.encode()) for document in self.documents)
 
 
+class ById(_Body):
+    """A document of the store."""
+
+    id: Text
+
+
+class ByText(_Body):
+    """A document that comes with the question: packets of the same text are used where some are."""
+
+    text: Text
+
+
+_TEXT: TypeAdapter[str] = TypeAdapter(Text)
+
+
+def _item(sent: Any) -> Any:
+    """Tell by its fields what a document is, so that what is wrong is named by that."""
+    if isinstance(sent, dict):
+        return ByText.model_validate(sent) if "text" in sent else ById.model_validate(sent)
+    return ById(id=_TEXT.validate_python(sent, strict=True))
+
+
+DocumentItems = Annotated[
+    list[Annotated[ById | ByText, PlainValidator(_item, str | ById | ByText)]],
+    Field(max_length=_MOST_DOCUMENTS),
+]
+
+
+def items_of(documents: list[ById | ByText] | None) -> list[DocumentItem] | None:
+    """Return documents as the engine takes them."""
+    if documents is None:
+        return None
+    return [types.Text(one.text) if isinstance(one, ByText) else one.id for one in documents]
+
+
+class TurnBody(_Body):
+    """An earlier question of a conversation, and what was answered."""
+
+    question: Text
+    answer: Text
+
+
 class GenerateRequest(_Body):
-    """``POST /generate``: about documents by id, or about the ``top_k`` segments that fit best.
+    """``POST /generate``: about documents by id or text, or the ``top_k`` segments that fit best.
 
     ``provisional`` adds what drafts propose to a stream; an answer in one piece has nothing of it.
     """
 
     query: Text
-    documents: Annotated[list[Text], Field(max_length=_MOST_DOCUMENTS)] | None = None
+    documents: DocumentItems | None = None
     top_k: Annotated[int, Field(ge=1, le=_MOST_TOP_K)] | None = None
     where: JsonObject | None = None
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
@@ -95,7 +162,7 @@ class GenerateRequest(_Body):
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     stop: Annotated[
-        list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(_listed, str | list[str])
+        list[StopString], Field(max_length=_MOST_STOPS), BeforeValidator(listed, str | list[str])
     ] = []
     stream: bool = False
     provisional: bool = False
@@ -105,6 +172,9 @@ class GenerateRequest(_Body):
     compressor: Annotated[Text, Field(max_length=_MOST_NAME_CHARS)] | None = None
     draft_tokens: Annotated[int, Field(ge=1)] | None = None
     ignore_eos: bool = False
+    logprobs: Annotated[int, Field(ge=0, le=_MOST_LOGPROBS)] | None = None
+    history: Annotated[list[TurnBody], Field(max_length=_MOST_TURNS)] = []
+    system_prompt: Text | None = None
     namespace: Text | None = None
 
     def to_request(self, caller: Caller) -> Request:
@@ -117,10 +187,13 @@ class GenerateRequest(_Body):
         """
         from kvpacket_store.api.request import new_request  # brings torch
 
-        taken = self.model_dump(exclude={"query", "stream", "provisional", "namespace"})
+        own = {"query", "documents", "stream", "provisional", "namespace", "history"}
+        taken = self.model_dump(exclude=own)
         return new_request(
             self.query,
+            items_of(self.documents),
             **taken,
             namespace=caller.namespace_for(self.namespace),
+            history=[(turn.question, turn.answer) for turn in self.history],
             provisional=self.provisional and self.stream,
         )

@@ -40,6 +40,7 @@ class Services:
         self.ingests = WorkerPool(
             "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
         )
+        self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
         self.exactness: Exactness | None = None
         self._audit = audit
@@ -111,6 +112,7 @@ class Services:
         if self._generations is not None:
             await self._generations.close()
         await self.ingests.close()
+        await self.reports.close()
 
 
 def _warm_engine(store: Store, audit: float) -> Engine:

@@ -9,8 +9,10 @@ from kvpacket_store.types import Report
 
 __all__ = [
     "Answer",
+    "AnswerToken",
     "DecodeInfo",
     "Fallback",
+    "LikelyToken",
     "Piece",
     "Timings",
     "Usage",
@@ -95,6 +97,25 @@ class DecodeInfo(Report):
 
 
 @dataclass(frozen=True, slots=True)
+class LikelyToken(Report):
+    """A token and the natural logarithm of its probability."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerToken(LikelyToken):
+    """A token of the answer, and the likeliest ones in its place, the likeliest first.
+
+    Probabilities are the model's own, before temperature, penalty and cut-offs.
+    """
+
+    top: list[LikelyToken]
+
+
+@dataclass(frozen=True, slots=True)
 class Fallback(Report):
     """A packet that could not be used and was prefilled again from its token ids."""
 
@@ -113,6 +134,7 @@ class Answer:
     timings_ms: Timings
     decode: DecodeInfo
     fallbacks: list[Fallback] = field(default_factory=list)
+    logprobs: list[AnswerToken] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of ``kvps ask``: ``text`` is called ``answer`` there."""
@@ -124,6 +146,7 @@ class Answer:
             "timings_ms": self.timings_ms.to_dict(),
             "decode": self.decode.to_dict(),
             "fallbacks": [fallback.to_dict() for fallback in self.fallbacks],
+            "logprobs": self.logprobs and [token.to_dict() for token in self.logprobs],
         }
 
 

@@ -10,10 +10,11 @@ import torch
 
 from kvpacket_store.api.answer import Fallback, Timings, UsedDocument, UsedPacket
 from kvpacket_store.api.assembled import Assembled, Placing
+from kvpacket_store.api.formats import Formats
 from kvpacket_store.api.importance import prompt_importance
 from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
-from kvpacket_store.api.selection import SelectedDocument
+from kvpacket_store.api.selection import Query, SelectedDocument
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
 from kvpacket_store.assemble import AssemblyPlan, Before, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
@@ -28,18 +29,17 @@ __all__ = ["Assembler", "first_logits"]
 
 
 class Assembler:
-    """Builds prompts for one store and prompt format."""
+    """Builds prompts for one store."""
 
-    def __init__(self, store: Store, prompt: PromptFormat, memory: MemoryTier[BodyKV]) -> None:
+    def __init__(self, store: Store, formats: Formats, memory: MemoryTier[BodyKV]) -> None:
         self._store = store
-        self._prompt = prompt
+        self._formats = formats
         self._loader = PacketLoader(store, memory)
 
     def assemble(
         self,
-        namespace: str,
+        query: Query,
         selected: Sequence[SelectedDocument],
-        question: str,
         *,
         max_new_tokens: int,
         timings: Timings,
@@ -47,18 +47,20 @@ class Assembler:
     ) -> Assembled:
         """Load, rotate and place; run nothing but what has no packet.
 
-        ``from_base`` places what the base of each packet gives, where it has one.
+        ``from_base`` places what the base of each packet gives, where it has one. Those that
+        had to be made come back in ``made`` if they are to be kept.
 
         Raises
         ------
         ContextOverflowError
             Before anything is loaded.
         """
-        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
-        plan = self._plan(selected, question_ids, max_new_tokens)
+        prompt, namespace = self._formats.of(query.system_prompt), query.namespace
+        question_ids = _asked(prompt, query, selected)
+        plan = self._plan(prompt, selected, question_ids, max_new_tokens)
         cache = self._store.model.new_cache(plan.num_slots)
-        preamble_is_cached = self._place_preamble(cache, timings)
-        built = Placing(iter(plan.packet_starts), from_base=from_base)
+        preamble_is_cached = self._place_preamble(prompt, cache, timings)
+        built = Placing(iter(plan.packet_starts), from_base=from_base, keep=query.keep)
         with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
@@ -66,10 +68,12 @@ class Assembler:
         self._store.packets.touch(namespace, [loaded.packet_key for loaded in built.loaded])
         cache.set_length(plan.question_start)
         segment_tokens = sum(len(loaded.token_ids) for loaded in built.loaded)
-        cached = sum(len(b.token_ids) for b in built.loaded if b.fallback_reason is None)
+        cached = sum(len(b.token_ids) for b in built.loaded if b.tier != "prefill")
         return Assembled(
+            query=query,
             cache=cache,
             plan=plan,
+            preamble_ids=prompt.preamble_ids,
             question_ids=question_ids,
             documents=built.documents,
             fallbacks=[
@@ -77,21 +81,20 @@ class Assembler:
                 for b in built.loaded
                 if b.fallback_reason is not None
             ],
-            prompt_token_ids=self._joined(built.loaded, question_ids),
+            prompt_token_ids=self._joined(prompt, built.loaded, question_ids),
             prompt_tokens=plan.preamble_tokens + segment_tokens + len(question_ids),
             cached_tokens=cached + (plan.preamble_tokens if preamble_is_cached else 0),
             adapter_tokens=len(built.loaded) * self._soft_tokens,
             swap_parts=built.swap_parts,
             exact_parts=built.exact_parts if built.swap_parts else [],
             base_bytes=sum(loaded.base_bytes for loaded in built.loaded),
-            namespace=namespace,
             text_ids=(
-                *self._prompt.preamble_ids,
+                *prompt.preamble_ids,
                 *(token_id for body in built.loaded for token_id in body.token_ids),
                 *question_ids,
             ),
             selected=selected,
-            question=question,
+            made=built.made,
         )
 
     def swap_in(
@@ -101,7 +104,7 @@ class Assembler:
         store, plan = self._store, assembled.plan
         cache = store.model.new_swap_cache(plan.num_slots, kept_from=plan.question_start)
         cache.set_length(plan.question_start)
-        preamble, _ = self._loader.preamble(self._prompt.preamble_ids)
+        preamble, _ = self._preamble(assembled.preamble_ids)
         header = self._loader.header()
         headers = ((header, start, None) for start in plan.packet_starts)
         shared = [(preamble, 0, None), *headers, *assembled.exact_parts]
@@ -120,34 +123,31 @@ class Assembler:
         return prompt_importance(self._store, self._loader, assembled)
 
     def plan_of(
-        self, selected: Sequence[SelectedDocument], question: str, max_new_tokens: int
+        self, query: Query, selected: Sequence[SelectedDocument], max_new_tokens: int
     ) -> AssemblyPlan:
         """Return where a prompt and its answer would lie; nothing is loaded."""
-        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
-        return self._plan(selected, question_ids, max_new_tokens)
+        prompt = self._formats.of(query.system_prompt)
+        return self._plan(prompt, selected, _asked(prompt, query, selected), max_new_tokens)
 
     def joint(
-        self,
-        namespace: str,
-        selected: Sequence[SelectedDocument],
-        question: str,
-        *,
-        max_new_tokens: int,
+        self, query: Query, selected: Sequence[SelectedDocument], *, max_new_tokens: int
     ) -> Assembled:
         """Lay out the same token ids for a joint prefill: no packet, no adapter, no reuse.
 
         The cache is empty; all ids are in ``question_ids``, to be run at once.
         """
-        question_ids = self._prompt.question_ids(question, has_documents=bool(selected))
-        documents, ids = [], [*self._prompt.preamble_ids]
+        prompt = self._formats.of(query.system_prompt)
+        documents, ids = [], [*prompt.preamble_ids]
         for document in selected:
             used = []
             for ref in document.segments:
-                tokens = self._loader.token_ids(namespace, ref.packet_key, document.id)
+                key = ref.packet_key
+                given = document.tokens.get(key)
+                tokens = given or self._loader.token_ids(query.namespace, key, document.id)
                 ids.extend(tokens)
-                used.append(UsedPacket(ref.packet_key, len(tokens), "prefill", fell_back=False))
+                used.append(UsedPacket(key, len(tokens), "prefill", fell_back=False))
             documents.append(UsedDocument(document.id, document.score, used))
-        ids.extend(question_ids)
+        ids.extend(_asked(prompt, query, selected))
         plan = plan_assembly(
             preamble_tokens=0,
             packet_positions=(),
@@ -157,7 +157,9 @@ class Assembler:
         )
         cache = self._store.model.new_cache(plan.num_slots)
         whole = tuple(ids)
-        return Assembled(cache, plan, whole, documents, [], whole, len(whole), 0, 0, text_ids=whole)
+        return Assembled(
+            query, cache, plan, (), whole, documents, [], whole, len(whole), 0, 0, text_ids=whole
+        )
 
     @property
     def _soft_tokens(self) -> int:
@@ -175,22 +177,28 @@ class Assembler:
 
     def _plan(
         self,
+        prompt: PromptFormat,
         selected: Sequence[SelectedDocument],
         question_ids: TokenIds,
         max_new_tokens: int,
     ) -> AssemblyPlan:
         soft = self._soft_tokens
         return plan_assembly(
-            preamble_tokens=len(self._prompt.preamble_ids),
+            preamble_tokens=len(prompt.preamble_ids),
             packet_positions=[soft + ref.tokens for d in selected for ref in d.segments],
             question_tokens=len(question_ids),
             max_new_tokens=max_new_tokens,
             max_positions=self._store.model.max_positions,
         )
 
-    def _place_preamble(self, cache: SlotCache, timings: Timings) -> bool:
+    def _preamble(self, token_ids: TokenIds) -> tuple[BodyKV, bool]:
+        """Return K and V, and whether no forward was needed; requests leave none in the store."""
+        is_own = token_ids == self._formats.default.preamble_ids
+        return self._loader.preamble(token_ids, is_kept=is_own)
+
+    def _place_preamble(self, prompt: PromptFormat, cache: SlotCache, timings: Timings) -> bool:
         started = time.perf_counter()
-        body, is_cached = self._loader.preamble(self._prompt.preamble_ids)
+        body, is_cached = self._preamble(prompt.preamble_ids)
         place(self._store.model, cache, body.k, body.v, kv_dtype=self._store.kv_dtype, start=0)
         elapsed = 1e3 * (time.perf_counter() - started)
         if is_cached:
@@ -210,7 +218,7 @@ class Assembler:
         used = []
         for ref in document.segments:
             raise_if_cancelled()
-            loaded = self._load(namespace, ref.packet_key, document.id, built, timings)
+            loaded = self._load(namespace, ref.packet_key, document, built, timings)
             start = next(built.starts)
             positions = self._soft_tokens + len(loaded.token_ids)
             before = built.predecessors.then(loaded.token_ids, positions)
@@ -218,16 +226,22 @@ class Assembler:
             built.note(loaded, document.id, start + self._store.adapter.header_slots, before)
             fell_back = loaded.fallback_reason is not None
             used.append(UsedPacket(ref.packet_key, len(loaded.token_ids), loaded.tier, fell_back))
-            loaded.forget()
-            built.loaded.append(loaded)
+            built.place_is_done(loaded)
         return UsedDocument(document.id, document.score, used)
 
     def _load(
-        self, namespace: str, key: str, document_id: str, built: Placing, timings: Timings
+        self,
+        namespace: str,
+        key: str,
+        document: SelectedDocument,
+        built: Placing,
+        timings: Timings,
     ) -> LoadedBody:
         """Return a body; what other threads did meanwhile is counted as the time waited for it."""
         started = time.perf_counter()
-        loaded = built.ahead.take() or self._loader.body(namespace, key, document_id)
+        loaded = built.ahead.take() or self._loader.body(
+            namespace, key, document.id, document.tokens.get(key)
+        )
         elapsed = 1e3 * (time.perf_counter() - started)
         worked = loaded.load_ms + loaded.decode_ms + loaded.prefill_ms
         share = min(elapsed / worked, 1.0) if worked else 0.0
@@ -249,15 +263,21 @@ class Assembler:
         place(model, cache, k, v, kv_dtype=kv_dtype, start=after, correct=correct)
         timings.assemble += 1e3 * (time.perf_counter() - started)
 
-    def _joined(self, loaded: Sequence[LoadedBody], question_ids: TokenIds) -> TokenIds:
+    def _joined(
+        self, prompt: PromptFormat, loaded: Sequence[LoadedBody], question_ids: TokenIds
+    ) -> TokenIds:
         """Return an id for every position: soft tokens get a placeholder that nothing reads."""
-        adapter, placeholder = self._store.adapter, self._prompt.preamble_ids[-1]
-        ids = [*self._prompt.preamble_ids]
+        adapter, placeholder = self._store.adapter, prompt.preamble_ids[-1]
+        ids = [*prompt.preamble_ids]
         for body in loaded:
             ids.extend([placeholder] * adapter.header_slots)
             ids.extend(body.token_ids)
             ids.extend([placeholder] * adapter.trailer_tokens)
         return (*ids, *question_ids)
+
+
+def _asked(prompt: PromptFormat, query: Query, selected: Sequence[SelectedDocument]) -> TokenIds:
+    return prompt.question_ids(query.question, has_documents=bool(selected), history=query.history)
 
 
 def first_logits(store: Store, assembled: Assembled, timings: Timings) -> torch.Tensor:

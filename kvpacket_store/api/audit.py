@@ -68,18 +68,13 @@ class Auditor:
             self._due -= 1
             return True
 
-    def audit(self, model: Model, assembler: Assembler, namespace: str, begun: Begun) -> None:
+    def audit(self, model: Model, assembler: Assembler, begun: Begun) -> None:
         """Measure one answered request and add it up; one that has no K and V now is left out."""
         answer, assembled = begun.answering.token_ids, begun.assembled
         if not answer or not begun.has_exact or not assembled.selected:
             return
         with contextlib.suppress(KVPacketError):  # a document may be gone by now
-            joint = assembler.joint(
-                namespace,
-                assembled.selected,
-                assembled.question,
-                max_new_tokens=len(answer),
-            )
+            joint = assembler.joint(assembled.query, assembled.selected, max_new_tokens=len(answer))
             theirs = model.forward(
                 (*joint.question_ids, *answer[:-1]), joint.cache, keep_logits=len(answer)
             )

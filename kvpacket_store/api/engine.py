@@ -15,17 +15,18 @@ from kvpacket_store.api.batch import Batch
 from kvpacket_store.api.begun import Begun
 from kvpacket_store.api.decoding import Decoder
 from kvpacket_store.api.draft_model import DraftModel
+from kvpacket_store.api.formats import Formats
 from kvpacket_store.api.pieces import AnswerPieces, answer_pieces
 from kvpacket_store.api.prompts import Needs, Prompts
 from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.api.request import new_request
-from kvpacket_store.api.selection import Query, select
+from kvpacket_store.api.selection import DocumentItem, Query
 from kvpacket_store.api.store import DEFAULT_NAMESPACE, Store
 from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.errors import KVPacketError
 from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, PromptFormat, cancellable
+from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, cancellable
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.retrieve import Retriever
 
@@ -84,9 +85,10 @@ class Engine:
     ) -> None:
         check_verified(store, required=require_verified)
         self.store = store
-        self.prompt = PromptFormat(store.model.tokenizer, system_prompt)
+        formats = Formats(store.model.tokenizer, system_prompt)
+        self.prompt = formats.default
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
-        self._assembler = Assembler(store, self.prompt, self.memory)
+        self._assembler = Assembler(store, formats, self.memory)
         drafts = None if draft_model is None else DraftModel(draft_model, store.model)
         self.decoder = Decoder(store, self._assembler, drafts)
         self._prompts = Prompts(store, self._assembler, self.decoder, lambda: self.retriever)
@@ -112,11 +114,14 @@ class Engine:
     def generate(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
+        history: Sequence[tuple[str, str]] = (),
+        system_prompt: str | None = None,
+        keep: bool = False,
         cancel: threading.Event | None = None,
         **options: Any,
     ) -> Answer:
@@ -127,14 +132,23 @@ class Engine:
         question : str
             Control tokens in it stay text.
         documents : iterable, optional
-            Ids, in prompt order, for whole documents; ``(id, [segment numbers])`` for parts. An
-            empty one asks without documents. None retrieves.
+            Ids, in prompt order, for whole documents; ``(id, [segment numbers])`` for parts;
+            `Document` or `Text` for what is matched by its content: stored packets are used, what
+            is not stored is prefilled. An empty one asks without documents. None retrieves.
         top_k : int, optional
             How many segments to retrieve (5).
         where : mapping, optional
             Metadata that retrieved documents must have.
         namespace : str
             Whose documents.
+        history : sequence of (question, answer)
+            Earlier turns of the conversation, as text, the first one first. They stand between the
+            documents and the question, and run with it.
+        system_prompt : str, optional
+            In the place of the engine's; a few are kept prefilled in memory.
+        keep : bool
+            File what was given as `Document` or `Text`, as an ingest would, before it is answered:
+            a text gets an id of its content, unless all of it is stored already.
         cancel : threading.Event, optional
             Set it to stop within one step.
         **options
@@ -153,6 +167,9 @@ class Engine:
             top_k=top_k,
             where=where,
             namespace=namespace,
+            history=history,
+            system_prompt=system_prompt,
+            keep=keep,
             cancel=cancel,
             **options,
         ):
@@ -164,11 +181,14 @@ class Engine:
     def stream(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         where: Mapping[str, Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
+        history: Sequence[tuple[str, str]] = (),
+        system_prompt: str | None = None,
+        keep: bool = False,
         cancel: threading.Event | None = None,
         provisional: bool = False,
         **options: Any,
@@ -184,6 +204,9 @@ class Engine:
             top_k=top_k,
             where=where,
             namespace=namespace,
+            history=history,
+            system_prompt=system_prompt,
+            keep=keep,
             cancel=cancel,
             provisional=provisional,
             **options,
@@ -192,7 +215,7 @@ class Engine:
             begun = self.begin(request.query, request.options, request.timings, request.cancel)
         model = self.store.model
         pieces = answer_pieces(begun, AnswerPieces(request, begun, model.tokenizer), model)
-        return self._audited(pieces, begun, namespace)
+        return self._audited(pieces, begun)
 
     def generate_many(
         self, requests: Sequence[Mapping[str, Any]], *, memory_bytes: int | None = None
@@ -232,10 +255,13 @@ class Engine:
     def assemble(
         self,
         question: str,
-        documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+        documents: Iterable[DocumentItem] | None = None,
         *,
         top_k: int | None = None,
         namespace: str = DEFAULT_NAMESPACE,
+        history: Sequence[tuple[str, str]] = (),
+        system_prompt: str | None = None,
+        keep: bool = False,
         max_new_tokens: int = 512,
     ) -> tuple[SlotCache, torch.Tensor]:
         """Return a transformers ``Cache`` of the packets, and the prompt's ids ``[1, n]``.
@@ -244,24 +270,19 @@ class Engine:
         is for that one call, which fills its slots. Ids at
         soft-token positions are placeholders: their K and V are in the cache.
         """
-        query = Query(question, documents, top_k, None, namespace)
-        assembled = self._assembler.assemble(
-            namespace,
-            select(self.store, query, lambda: self.retriever),
-            question,
-            max_new_tokens=max_new_tokens,
-            timings=Timings(),
-        )
+        query = Query(question, documents, top_k, None, namespace, history, system_prompt, keep)
+        options = GenerationOptions(max_new_tokens=max_new_tokens, decode="full")
+        assembled = self._prompts.prepare(query, options, Timings())
         ids = torch.tensor([assembled.prompt_token_ids], device=self.store.model.device)
         return assembled.cache, ids
 
-    def audit(self, begun: Begun, namespace: str) -> None:
+    def audit(self, begun: Begun) -> None:
         """Compare an answer that was given with a joint prefill, if it is its turn."""
         is_packets = begun.answering.options.consistency == "packet"
         if is_packets and self.auditor.is_due():
-            self.auditor.audit(self.store.model, self._assembler, namespace, begun)
+            self.auditor.audit(self.store.model, self._assembler, begun)
 
-    def _audited(self, pieces: Iterator[Piece], begun: Begun, namespace: str) -> Iterator[Piece]:
+    def _audited(self, pieces: Iterator[Piece], begun: Begun) -> Iterator[Piece]:
         """Pass pieces on; then comes the audit."""
         yield from pieces
-        self.audit(begun, namespace)
+        self.audit(begun)

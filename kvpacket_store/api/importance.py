@@ -42,22 +42,26 @@ def prompt_importance(store: Store, loader: PacketLoader, assembled: Assembled) 
     import torch
 
     found = torch.ones(store.layout.shape(assembled.cache.length)[:3])
-    places = [(d.id, p) for d in assembled.documents for p in d.packets]
-    for (document_id, packet), start in zip(places, assembled.plan.packet_starts, strict=True):
-        shape = store.layout.shape(packet.tokens + store.adapter.trailer_tokens)[:3]
+    places = [(d, ref) for d in assembled.selected for ref in d.segments]
+    for (document, ref), start in zip(places, assembled.plan.packet_starts, strict=True):
+        key = ref.packet_key
+        shape = store.layout.shape(ref.tokens + store.adapter.trailer_tokens)[:3]
         first = start + store.adapter.header_slots
-        place = (assembled.namespace, packet.packet_key, document_id)
+        place = (assembled.query.namespace, key, document.id, document.tokens.get(key))
         found[:, :, first : first + shape[2]] = _of_packet(store, loader, place, shape)
     return found.to(store.model.device)
 
 
 def _of_packet(
-    store: Store, loader: PacketLoader, place: tuple[str, str, str], shape: tuple[int, int, int]
+    store: Store,
+    loader: PacketLoader,
+    place: tuple[str, str, str, TokenIds | None],
+    shape: tuple[int, int, int],
 ) -> torch.Tensor:
     """Return one packet's scores: those filed with it, or else made now."""
     from kvpacket_store.compress import importance_from
 
-    namespace, key, _ = place
+    namespace, key, _, _ = place
     data = stored_importance(store, namespace, key)
     if data is not None:
         with contextlib.suppress(CodecError):
@@ -74,7 +78,9 @@ def packet_prompt(store: Store, loader: PacketLoader, namespace: str, key: str) 
 
     body = loader.body(namespace, key, "").body
     cache, model = _packet_cache(store, body), store.model
-    own = _of_packet(store, loader, (namespace, key, ""), store.layout.shape(body.k.shape[2])[:3])
+    own = _of_packet(
+        store, loader, (namespace, key, "", None), store.layout.shape(body.k.shape[2])[:3]
+    )
     first = cache.length - own.shape[2]
     k, v = (rows[:, :, first:] for rows in cache.rows(0, cache.length))
     slots = torch.arange(first, cache.length).expand(k.shape[:3])

@@ -10,10 +10,11 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvpacket_store.api.document_state import has_all_parts, is_there
 from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.incoming import checked_document, content_hash, metadata_hash
 from kvpacket_store.api.ingest_writer import CommitWork, IngestWriter, PendingPacket, StageWork
@@ -29,6 +30,7 @@ from kvpacket_store.types import Document, Segment, TokenIds
 
 if TYPE_CHECKING:
     from kvpacket_store.api.store import Store
+    from kvpacket_store.prefill import BodyKV
 
 __all__ = ["Ingest", "IngestProgress"]
 
@@ -58,7 +60,10 @@ class _Prepared:
 
 
 class Ingest:
-    """One run over a stream of documents."""
+    """One run over a stream of documents.
+
+    ``bodies`` are packets that were prefilled just now for something else, by packet key.
+    """
 
     def __init__(
         self,
@@ -67,7 +72,9 @@ class Ingest:
         *,
         dry_run: bool = False,
         progress: Callable[[IngestProgress], None] | None = None,
+        bodies: Mapping[str, BodyKV] | None = None,
     ) -> None:
+        self._bodies = bodies or {}
         self._store = store
         self._namespace = namespace
         self._dry_run = dry_run
@@ -128,7 +135,11 @@ class Ingest:
     def _ingest(self, document: Document) -> None:
         is_update, known = self._known(document.id)
         content, metadata = content_hash(document), metadata_hash(document)
-        if known is not None and known.content_hash == content and self._has_all(known):
+        if (
+            known is not None
+            and known.content_hash == content
+            and has_all_parts(self._store.packets, self._namespace, known)
+        ):
             self._keep(document, known, metadata)
             return
         segments = self._store.segments(document)
@@ -151,16 +162,6 @@ class Ingest:
         except CodecError:  # a damaged row: the document in hand takes its place
             return True, None
 
-    def _has_all(self, known: DocumentManifest) -> bool:
-        """Whether text, embeddings and packets are there: what is lost is made again."""
-        packets = self._store.packets
-        try:
-            packets.document_text(self._namespace, known.id)
-        except (NotFoundError, CodecError):
-            return False
-        has_embeddings = packets.has_embeddings(self._namespace, known)
-        return has_embeddings and all(self._is_stored(key) for key in known.packet_keys)
-
     def _keep(self, document: Document, known: DocumentManifest, metadata: str) -> None:
         """Keep the packets of unchanged content; metadata alone may be new."""
         if known.metadata_hash == metadata:
@@ -175,14 +176,15 @@ class Ingest:
 
     def _need(self, segment: Segment, key: str) -> None:
         """Prefill a segment unless its packet is stored or under way."""
-        if key in self._under_way or self._is_stored(key, segment.token_ids):
+        packets = self._store.packets
+        if key in self._under_way or is_there(packets, self._namespace, key, segment.token_ids):
             self._report.packets.reused += 1
             return
         self._under_way[key] = segment.token_ids
         if self._dry_run:
             self._report.packets.added += 1
             return
-        body = self._store.prefiller.segment(segment.token_ids)
+        body = self._bodies.get(key) or self._store.prefiller.segment(segment.token_ids)
         importance = wanted_importance(self._store, body, segment.token_ids)
         self._pending.append(PendingPacket(key, segment.token_ids, body, importance))
         self._pending_tokens += len(segment.token_ids)
@@ -197,20 +199,6 @@ class Ingest:
                 known = self._store.packets.get_manifest(self._namespace, key).token_ids
         if known not in (None, segment.token_ids):
             raise DocumentError(document_id, f"packet {key} stands for other tokens already")
-
-    def _is_stored(self, key: str, token_ids: TokenIds | None = None) -> bool:
-        """Whether the packet is there and of these tokens: a collision of keys is a miss.
-
-        One that was evicted counts as there: an answer that needs it makes it again, and an ingest
-        that did so would evict others for it.
-        """
-        if self._store.packets.has_packet(self._namespace, key, token_ids):
-            return True
-        try:
-            found = self._store.packets.get_manifest(self._namespace, key)
-        except (NotFoundError, CodecError):
-            return False
-        return found.is_evicted and token_ids in (None, found.token_ids)
 
     def _hand_over_packets(self) -> None:
         if self._pending:

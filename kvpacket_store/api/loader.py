@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvpacket_store.api.given import is_filed
 from kvpacket_store.api.importance import wanted_importance
 from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.packet_tokens import packet_tokens
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import decode_packet, decode_packet_base, make_record
+from kvpacket_store.api.shared_bodies import SharedBodies
 from kvpacket_store.codec import info
 from kvpacket_store.errors import (
     CodecError,
@@ -23,7 +25,7 @@ from kvpacket_store.errors import (
     StoreCorruptError,
 )
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.packet import Packet, kv_digest, packet_key
+from kvpacket_store.packet import Packet, kv_digest
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.store import PacketManifest, PacketRecord
 from kvpacket_store.types import BitArray, TokenIds
@@ -57,7 +59,7 @@ class PacketLoader:
     def __init__(self, store: Store, memory: MemoryTier[BodyKV] | None = None) -> None:
         self._store = store
         self._memory: MemoryTier[BodyKV] = memory or MemoryTier(max_bytes=0)
-        self._shared: dict[tuple[str, TokenIds], BodyKV] = {}
+        self._shared = SharedBodies(store)
 
     def packet(self, namespace: str, key: str) -> Packet:
         """Return the whole packet ``[header | segment | trailer]``, or raise what is wrong."""
@@ -113,8 +115,13 @@ class PacketLoader:
         chosen = keys if self._store.meta.codec == "linear" else ()
         return ReadAhead(lambda key: self._body(namespace, key[0], refuse), chosen)
 
-    def body(self, namespace: str, key: str, document_id: str) -> LoadedBody:
+    def body(
+        self, namespace: str, key: str, document_id: str, token_ids: TokenIds | None = None
+    ) -> LoadedBody:
         """Return a body; a packet that is missing, damaged or foreign is prefilled again.
+
+        ``token_ids`` are those of a text that came with the question: a packet that nobody filed
+        is then made from them, which is no fallback.
 
         Raises
         ------
@@ -123,8 +130,13 @@ class PacketLoader:
         """
 
         def prefill(reason: str) -> LoadedBody:
-            return self._prefill_again(namespace, key, document_id, reason)
+            tokens = token_ids or self.token_ids(namespace, key, document_id)
+            made = self._made(key, tokens, reason)
+            self._repair(namespace, key, tokens, made.body)
+            return made
 
+        if token_ids is not None and not is_filed(self._store, namespace, key):
+            return self._made(key, token_ids, None)
         return self._body(namespace, key, prefill)
 
     def _body(self, namespace: str, key: str, recover: Callable[[str], LoadedBody]) -> LoadedBody:
@@ -160,23 +172,11 @@ class PacketLoader:
 
     def header(self) -> BodyKV:
         """Return the adapter's header, stored once per store."""
-        prefiller = self._store.prefiller
-        if not self._store.adapter.header_slots:
-            return prefiller.header()
-        key = packet_key(prefiller.identity("header", ()))
-        return self._shared_body(key, (), prefiller.header)
+        return self._shared.header()
 
-    def preamble(self, token_ids: TokenIds) -> tuple[BodyKV, bool]:
-        """Return the preamble's K and V, and whether no forward was needed for them."""
-        prefiller = self._store.prefiller
-        key = packet_key(prefiller.identity("preamble", token_ids))
-        made: list[BodyKV] = []
-
-        def make() -> BodyKV:
-            made.append(prefiller.preamble(token_ids))
-            return made[0]
-
-        return self._shared_body(key, token_ids, make), not made
+    def preamble(self, token_ids: TokenIds, *, is_kept: bool = True) -> tuple[BodyKV, bool]:
+        """Return a preamble's K and V, and whether no forward was needed for them."""
+        return self._shared.preamble(token_ids, is_kept=is_kept)
 
     def require_genuine(self, record: PacketRecord, pack: CodecPack | None = None) -> None:
         """Refuse a record from elsewhere that does not hold what stands beside it.
@@ -249,12 +249,10 @@ class PacketLoader:
         if shape != expected:
             raise CodecError(f"packet {key[:12]} holds {shape}, {expected} is needed")
 
-    def _prefill_again(self, namespace: str, key: str, document_id: str, reason: str) -> LoadedBody:
+    def _made(self, key: str, token_ids: TokenIds, reason: str | None) -> LoadedBody:
         started = time.perf_counter()
-        token_ids = self.token_ids(namespace, key, document_id)
         body = self._store.prefiller.segment(token_ids)
         elapsed = 1e3 * (time.perf_counter() - started)
-        self._repair(namespace, key, token_ids, body)
         return LoadedBody(
             key, token_ids, body, "prefill", prefill_ms=elapsed, fallback_reason=reason
         )
@@ -271,18 +269,3 @@ class PacketLoader:
             importance = wanted_importance(self._store, body, token_ids)
             record = make_record(self._store, key, token_ids, body, importance=importance)
             self._store.packets.replace_record(namespace, record)
-
-    def _shared_body(self, key: str, token_ids: TokenIds, make: Callable[[], BodyKV]) -> BodyKV:
-        """Return a body that the whole store shares; make and keep it where it is not there."""
-        if (key, token_ids) in self._shared:
-            return self._shared[key, token_ids]
-        try:
-            record = self._store.packets.read_shared(key, token_ids)
-            body = BodyKV(*decode_packet(self._store, record))
-        except _UNUSABLE:
-            body = make()
-            with contextlib.suppress(KVPacketError):
-                shared = make_record(self._store, key, token_ids, body, layers=1)
-                self._store.packets.put_shared(shared)
-        self._shared[key, token_ids] = body
-        return body

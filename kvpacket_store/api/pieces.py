@@ -30,6 +30,7 @@ class AnswerPieces:
 
     def __init__(self, request: Request, begun: Begun, tokenizer: Tokenizer) -> None:
         self._request, self._begun = request, begun
+        self._tokenizer = tokenizer
         self._text = TextAnswer(tokenizer, request.options.stop)
         self._drafted = ProvisionalText(tokenizer) if request.provisional else None
 
@@ -55,7 +56,8 @@ class AnswerPieces:
         """Return the last piece: what was held back, and the whole answer."""
         rest = self._text.finish()
         self._request.timings.total = self._request.elapsed_ms()
-        return Piece(rest, finished_answer(self._begun, self._text, self._request.timings))
+        timings = self._request.timings
+        return Piece(rest, finished_answer(self._begun, self._text, timings, self._tokenizer))
 
 
 def answer_pieces(begun: Begun, pieces: AnswerPieces, model: Model) -> Iterator[Piece]:

@@ -10,6 +10,7 @@ from kvpacket_store.api.answer import Timings
 from kvpacket_store.api.assembled import Assembled
 from kvpacket_store.api.assembly import Assembler
 from kvpacket_store.api.decoding import Decoder, room_for
+from kvpacket_store.api.keeping import keep_given, require_keeping
 from kvpacket_store.api.selection import Query, SelectedDocument, select
 from kvpacket_store.errors import NotFoundError
 from kvpacket_store.generate import GenerationOptions
@@ -66,7 +67,7 @@ class Prompts:
         """Return what a request takes in memory; nothing is loaded for that."""
         selected = select(self._store, query, self._retriever)
         model = self._store.model
-        plan = self._assembler.plan_of(selected, query.question, room_for(model, options))
+        plan = self._assembler.plan_of(query, selected, room_for(model, options))
         return Needs(
             model.cache_bytes(plan.num_slots),
             model.cache_bytes(self._decoder.draft_slots(options, plan)),
@@ -76,6 +77,16 @@ class Prompts:
         )
 
     def prepare(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
+        """Select and assemble; file what is given with it, where it is to be kept."""
+        if query.keep:
+            require_keeping(self._store)
+        assembled = self._prepared(query, options, timings)
+        if query.keep:
+            keep_given(self._store, query, assembled.made)
+            assembled.made = {}
+        return assembled
+
+    def _prepared(self, query: Query, options: GenerationOptions, timings: Timings) -> Assembled:
         """Select and assemble; again where a document changed between the two."""
         for attempt in range(_SELECTIONS):
             started = time.perf_counter()
@@ -98,20 +109,17 @@ class Prompts:
         room = room_for(self._store.model, options)
         joint = None
         if options.consistency == "recompute":
-            joint = self._assembler.joint(
-                query.namespace, selected, query.question, max_new_tokens=room
-            )
+            joint = self._assembler.joint(query, selected, max_new_tokens=room)
             if not self._decoder.drafts_on_packets(options):
                 return joint
         assembled = self._assembler.assemble(
-            query.namespace,
+            query,
             selected,
-            query.question,
             max_new_tokens=room,
             timings=timings,
             from_base=self._decoder.from_base(options),
         )
         if joint is None:
             return assembled
-        joint.draft, joint.fallbacks = assembled, assembled.fallbacks
+        joint.draft, joint.fallbacks, joint.made = assembled, assembled.fallbacks, assembled.made
         return joint

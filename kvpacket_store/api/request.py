@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvpacket_store.api.answer import Answer, Timings, Usage
+from kvpacket_store.api.answer import Answer, AnswerToken, LikelyToken, Timings, Usage
 from kvpacket_store.api.begun import Begun
-from kvpacket_store.api.selection import Query
+from kvpacket_store.api.selection import DocumentItem, Query
 from kvpacket_store.api.store import DEFAULT_NAMESPACE
 from kvpacket_store.api.text_answer import TextAnswer
 from kvpacket_store.errors import UsageError
-from kvpacket_store.generate import GenerationOptions
+from kvpacket_store.generate import Answering, GenerationOptions
+from kvpacket_store.text import Tokenizer
 
 __all__ = ["Request", "checked_options", "finish_reason", "finished_answer", "new_request"]
 
@@ -53,11 +54,14 @@ class Request:
 
 def new_request(
     question: str,
-    documents: Iterable[str | tuple[str, Sequence[int]]] | None = None,
+    documents: Iterable[DocumentItem] | None = None,
     *,
     top_k: int | None = None,
     where: Mapping[str, Any] | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    history: Sequence[tuple[str, str]] = (),
+    system_prompt: str | None = None,
+    keep: bool = False,
     cancel: threading.Event | None = None,
     provisional: bool = False,
     **options: Any,
@@ -69,7 +73,7 @@ def new_request(
     UsageError
         The question is empty, or an option is unknown or out of its range.
     """
-    query = Query(question, documents, top_k, where, namespace)
+    query = Query(question, documents, top_k, where, namespace, history, system_prompt, keep)
     chosen = checked_options(options)
     return Request(query, chosen, cancel or threading.Event(), provisional)
 
@@ -95,7 +99,9 @@ def finish_reason(text: TextAnswer, options: GenerationOptions) -> str:
     return "length"
 
 
-def finished_answer(begun: Begun, text: TextAnswer, timings: Timings) -> Answer:
+def finished_answer(
+    begun: Begun, text: TextAnswer, timings: Timings, tokenizer: Tokenizer
+) -> Answer:
     """Put together what the caller gets."""
     assembled = begun.assembled
     usage = Usage(
@@ -114,4 +120,19 @@ def finished_answer(begun: Begun, text: TextAnswer, timings: Timings) -> Answer:
         timings_ms=timings,
         decode=begun.info(finish_reason(text, begun.answering.options)),
         fallbacks=begun.fallbacks(),
+        logprobs=_logprobs(begun.answering, text, tokenizer),
     )
+
+
+def _logprobs(
+    answering: Answering, text: TextAnswer, tokenizer: Tokenizer
+) -> list[AnswerToken] | None:
+    if answering.options.logprobs is None:
+        return None
+    found = []
+    for place in range(len(text.token_ids)):
+        said = answering.logprobs[place]
+        top = [LikelyToken(i, tokenizer.detokenize([i]), logprob) for i, logprob in said.top]
+        token = tokenizer.detokenize([said.token_id])
+        found.append(AnswerToken(said.token_id, token, said.logprob, top))
+    return found

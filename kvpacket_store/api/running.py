@@ -214,6 +214,6 @@ class Running:
         while self._answered:
             decoded = self._answered.pop()
             try:
-                self._engine.audit(decoded.begun, decoded.request.query.namespace)
+                self._engine.audit(decoded.begun)
             except Exception:
                 _LOG.exception("an audit failed")

@@ -38,7 +38,7 @@ def serve(
     require_verified: Annotated[bool, typer.Option(help=_VERIFIED_HELP)] = False,
     max_running: Annotated[int, typer.Option(min=1, help=_RUNNING_HELP)] = 8,
 ) -> None:
-    """Serve REST: /ingest, /generate, /health, /ready, /metrics."""
+    """Serve REST: /ingest, /generate, /health, /ready, /metrics, /stats, /ui."""
     # The server is a layer above: it is loaded by name, as an installed entry point would be.
     server = importlib.import_module("kvpacket_store._server")
     limits = server.ServerLimits(running_generations=max_running, running_kv_bytes=memory_bytes)

@@ -15,6 +15,7 @@ import torch
 
 from kvpacket_store.errors import CancelledError
 from kvpacket_store.generate.choice import Choice
+from kvpacket_store.generate.logprobs import TokenLogprob, token_logprob
 from kvpacket_store.generate.options import GenerationOptions
 from kvpacket_store.generate.sampling import Sampler
 from kvpacket_store.models import RowWork
@@ -84,6 +85,8 @@ class Answering:
     cancel: threading.Event | None = None
     company: int = 1
     token_ids: list[int] = field(default_factory=list)
+    logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+    """By place in the answer, where the options ask for them."""
 
     @property
     def left(self) -> int:
@@ -101,6 +104,17 @@ class Answering:
         if self.sampler.looks_back:
             previous = [*self.prompt_token_ids, *self.token_ids, *ahead]
         return self.sampler.choose(logits, position, previous)
+
+    def decide(self, logits: torch.Tensor, ahead: Sequence[int] = ()) -> Choice:
+        """Choose, as the target does: what logits say of the choice is kept where it is asked for.
+
+        A place that is decided again has what was said last.
+        """
+        choice, wanted = self.choose(logits, ahead), self.options.logprobs
+        if wanted is not None:
+            place = len(self.token_ids) + len(ahead)
+            self.logprobs[place] = token_logprob(logits, choice.token_id, wanted)
+        return choice
 
     @property
     def is_cancelled(self) -> bool:

@@ -85,7 +85,7 @@ def _accepted(answering: Answering, rows: torch.Tensor, proposed: Sequence[int])
     """Return the choices that rows ``[1 + n, vocab]`` lead to, the first wrong proposal's last."""
     chosen: list[int] = []
     for index, row in enumerate(rows):
-        chosen.append(answering.choose(row, chosen).token_id)
+        chosen.append(answering.decide(row, chosen).token_id)
         if index == len(proposed) or proposed[index] != chosen[-1]:
             break
     return chosen

@@ -7,6 +7,7 @@ from math import isfinite
 from types import UnionType
 
 from kvpacket_store.errors import UsageError
+from kvpacket_store.generate.logprobs import MOST_LOGPROBS
 
 __all__ = ["CONSISTENCIES", "DECODE_MODES", "EXACTNESSES", "GenerationOptions"]
 
@@ -65,6 +66,8 @@ class GenerationOptions:
     draft_tokens : int or None
         Tokens to draft before each verification. None follows what is accepted, and what drafts
         cost on this machine.
+    logprobs : int or None
+        Say how likely each token of the answer was, and the so many likeliest in its place.
     consistency : str
         ``packet``: as full-KV decoding over the assembled packets. ``recompute``: as a joint
         prefill of the same tokens without packets.
@@ -88,6 +91,7 @@ class GenerationOptions:
     consistency: str = "packet"
     compressor: str | None = None
     draft_tokens: int | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _typed("max_new_tokens", self.max_new_tokens, int)
@@ -108,6 +112,9 @@ class GenerationOptions:
             )
         if self.compressor is not None and not isinstance(self.compressor, str):
             raise UsageError(f"compressor is {self.compressor!r}; it is a name, as 'snapkv:0.25'")
+        _typed("logprobs", self.logprobs, int | None)
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            raise UsageError(f"logprobs is {self.logprobs}; it is from 0 to {MOST_LOGPROBS}")
         self._check_sampling()
         _one_of("decode", self.decode, DECODE_MODES)
         _one_of("exactness", self.exactness, EXACTNESSES)

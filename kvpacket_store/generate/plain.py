@@ -24,7 +24,7 @@ def plain_decoding(answering: Answering, cache: SlotCache, logits: torch.Tensor)
     """
     while True:
         answering.raise_if_cancelled()
-        token_id = answering.choose(logits).token_id
+        token_id = answering.decide(logits).token_id
         if answering.ends_with(token_id):
             return
         answering.token_ids.append(token_id)

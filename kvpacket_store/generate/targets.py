@@ -142,12 +142,12 @@ class RowTarget(PinnedTarget):
         rows = yield RowWork(self.cache, tokens, len(tokens))
         chosen: list[int] = []
         for index, row in enumerate(rows):
-            choice = answering.choose(row, chosen)
+            choice = answering.decide(row, chosen)
             if choice.margin < 2 * self._guard_logits:  # each logit may move by so much
                 self._counts.guarded += 1
                 self.cache.set_length(start + index)
                 alone = yield RowWork(self.cache, tokens[index : index + 1])
-                choice = answering.choose(alone[-1], chosen)
+                choice = answering.decide(alone[-1], chosen)
             chosen.append(choice.token_id)
             if index == len(proposed) or proposed[index] != choice.token_id:
                 break

@@ -64,7 +64,7 @@ def _first_round(
         early = yield from draft.propose(answering, [], answering.left, target)
     answering.raise_if_cancelled()
     logits = yield from target.begin(answering)
-    first = answering.choose(logits).token_id
+    first = answering.decide(logits).token_id
     if not early:
         return [first], []
     if early[0] != first:

@@ -1,12 +1,16 @@
-"""The preamble and the question around the packets, as token ids. Strings are never spliced.
+"""The preamble and the turns around the packets, as token ids. Strings are never spliced.
 
 The chat template is rendered once with a marker where documents and question go; what stands before
-the marker is the preamble, what stands after it closes the question. Documents and questions are
-tokenized alone, so nothing in them can become a control token.
+the marker is the preamble, what stands after it closes the question. For conversations it is
+rendered once more, with three markers: what stands between an answer and the next question is the
+same for all turns. Documents, questions and answers are tokenized alone, so nothing in them can
+become a control token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 from kvpacket_store.errors import ModelError
@@ -19,9 +23,11 @@ DEFAULT_SYSTEM_PROMPT = (
     "You answer questions using the documents. Answer briefly and only with what they say."
 )
 _MARKER = "\u241fdocuments-and-question\u241f"
+_ANSWER_MARKER, _NEXT_MARKER = "\u241fanswer\u241f", "\u241fnext-question\u241f"
 _BEFORE_DOCUMENTS = "Documents:\n"
 _BEFORE_QUESTION = "\nUsing only the documents, answer briefly.\nQuestion: "
 _BEFORE_QUESTION_ALONE = "Answer briefly.\nQuestion: "
+_BEFORE_NEXT = "Using only the documents, answer briefly.\nQuestion: "
 
 
 class _Renderable(Protocol):
@@ -46,7 +52,8 @@ class PromptFormat:
 
     def __init__(self, tokenizer: HFTokenizer, system_prompt: str = DEFAULT_SYSTEM_PROMPT) -> None:
         self._tokenizer = tokenizer
-        before, after = self._split_template(system_prompt)
+        self._system_prompt = system_prompt
+        before, after = self._split_template()
         ids = tokenizer.tokenize_template(before + _BEFORE_DOCUMENTS)
         bos = tokenizer.bos_id
         if bos is not None and ids[:1] != (bos,):
@@ -54,11 +61,11 @@ class PromptFormat:
         self.preamble_ids: TokenIds = ids
         self._tail_ids = tokenizer.tokenize_template(after)
 
-    def _split_template(self, system_prompt: str) -> tuple[str, str]:
+    def _split_template(self) -> tuple[str, str]:
         """Return the text before and after what the user says."""
         if self._tokenizer.hf.chat_template is None:
-            return f"{system_prompt}\n\n", "\nAnswer:"
-        rendered = self._render(system_prompt)
+            return f"{self._system_prompt}\n\n", "\nAnswer:"
+        rendered = self._render(_MARKER)
         before, found, after = rendered.partition(_MARKER)
         if not found or _MARKER in after:
             raise ModelError(
@@ -67,23 +74,69 @@ class PromptFormat:
             )
         return before, after
 
-    def _render(self, system_prompt: str) -> str:
-        """Render with a system message, or with it in the user's where the template has none."""
+    @cached_property
+    def _between_ids(self) -> TokenIds:
+        """What stands between an answer and the next question."""
+        if self._tokenizer.hf.chat_template is None:
+            return self._tokenizer.tokenize_template("\n\n")
+        parts = [self._render(_MARKER, _ANSWER_MARKER, _NEXT_MARKER)]
+        for marker in (_MARKER, _ANSWER_MARKER, _NEXT_MARKER):
+            parts[-1:] = parts[-1].split(marker)
+        if len(parts) != 4:
+            raise ModelError(
+                "the chat template drops, repeats or reorders messages of a conversation; ask one "
+                "question at a time, or pass a tokenizer folder with another template"
+            )
+        return self._tokenizer.tokenize_template(parts[2])
+
+    def _render(self, *contents: str) -> str:
+        """Render what user and assistant say in turn, with a system message before it.
+
+        It is in the user's first message where the template has none.
+        """
         hf: _Renderable = self._tokenizer.hf
         options = {"tokenize": False, "add_generation_prompt": True}
-        messages = [
-            {"role": "system", "content": system_prompt},
-            {"role": "user", "content": _MARKER},
-        ]
+        roles = ("user", "assistant", "user")
+        said = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
         try:
-            return hf.apply_chat_template(messages, **options)
+            system = {"role": "system", "content": self._system_prompt}
+            return hf.apply_chat_template([system, *said], **options)
         except Exception:
-            merged = [{"role": "user", "content": f"{system_prompt}\n\n{_MARKER}"}]
-            return hf.apply_chat_template(merged, **options)
+            first = {"role": "user", "content": f"{self._system_prompt}\n\n{contents[0]}"}
+            return hf.apply_chat_template([first, *said[1:]], **options)
 
-    def question_ids(self, question: str, *, has_documents: bool = True) -> TokenIds:
-        """Return everything after the packets: the question and the template's tail."""
+    def question_ids(
+        self,
+        question: str,
+        *,
+        has_documents: bool = True,
+        history: Sequence[tuple[str, str]] = (),
+    ) -> TokenIds:
+        """Return everything after the packets: earlier turns, the question, the template's tail.
+
+        Parameters
+        ----------
+        question : str
+            The one to answer.
+        has_documents : bool
+            Whether packets stand before it.
+        history : sequence of (question, answer)
+            Earlier turns, the first one first.
+
+        Raises
+        ------
+        ModelError
+            The chat template cannot render a conversation.
+        """
+        ids: TokenIds = ()
         lead = _BEFORE_QUESTION if has_documents else _BEFORE_QUESTION_ALONE
+        for asked, answer in history:
+            said = self._tokenizer.tokenize(answer)
+            ids = (*ids, *self._asked_ids(lead, asked), *said, *self._between_ids)
+            lead = _BEFORE_NEXT if has_documents else _BEFORE_QUESTION_ALONE
+        return (*ids, *self._asked_ids(lead, question))
+
+    def _asked_ids(self, lead: str, question: str) -> TokenIds:
         return (
             *self._tokenizer.tokenize(lead),
             *self._tokenizer.tokenize(question),

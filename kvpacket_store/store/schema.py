@@ -6,6 +6,7 @@ table      key                                   value
 meta       ``"store"``, ``"last_namespace"``     row: `StoreMeta`; uint32: last number given out
 meta       ``"last_eviction"``                   uint64: ms since 1970
 meta       ``"quality"``                         row: the report of the store's model and adapter
+meta       ``"value/"``, collection, key         row: the key, and a value of another program's
 namespaces name                                  row: number, generation, counters
 documents  namespace, document                   row: manifest
 texts      namespace, document                   row: the document's text
@@ -17,10 +18,11 @@ usage      namespace, packet                     uint64 last use, ms; uint64 sto
 pins       namespace, document                   ``1``: its packets are not to be evicted
 ========== ===================================== =================================================
 
-A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 bytes. *Names* and
-*documents* are UTF-8 while short (`text_key`), so that tables list in the order of their ids. All
-integers in keys are big-endian: the order of bytes is then the order of numbers. A *row* is framed
-and checksummed (``rows.py``). Namespace number 0 holds the packets that belong to the store, not to
+A *namespace* in a key is its number, 4 bytes. A *packet* is its packet key, 32 bytes. *Names*,
+*documents* and *keys* are UTF-8 while short (`text_key`), so that tables list in the order of their
+ids; a *collection* is 16 bytes of the SHA-256 of its namespace and name. All integers in keys are
+big-endian: the order of bytes is then the order of numbers. A *row* is framed and checksummed
+(``rows.py``). Namespace number 0 holds the packets that belong to the store, not to
 a document; nothing refers to them.
 
 The chunks of a packet in two layers are those of its base, then those of its enhancement: no value
@@ -45,6 +47,7 @@ __all__ = [
     "META_LAST_NAMESPACE",
     "META_QUALITY",
     "META_STORE",
+    "META_VALUE",
     "SHARED_NAMESPACE",
     "SHARED_NAME_KEY",
     "Table",
@@ -52,6 +55,7 @@ __all__ = [
     "document_key",
     "document_name_key",
     "embedding_key",
+    "is_text",
     "namespace_key",
     "packet_bytes",
     "packet_row_key",
@@ -69,6 +73,7 @@ META_STORE = b"store"
 META_LAST_NAMESPACE = b"last_namespace"
 META_LAST_EVICTION = b"last_eviction"
 META_QUALITY = b"quality"
+META_VALUE = b"value/"
 
 _MAX_NAME_CHARS = 200
 _MAX_DOCUMENT_ID_CHARS = 1000
@@ -128,7 +133,7 @@ def verbatim_text(key: bytes) -> str | None:
 
 def namespace_key(name: str) -> bytes:
     """Return the key of a namespace's row; refuse what is no name."""
-    if not _is_text(name, _MAX_NAME_CHARS):
+    if not is_text(name, _MAX_NAME_CHARS):
         raise UsageError(
             f"namespace {name!r:.80} is not a name; pass 1 to {_MAX_NAME_CHARS} characters"
         )
@@ -137,7 +142,7 @@ def namespace_key(name: str) -> bytes:
 
 def document_name_key(document_id: str) -> bytes:
     """Return a document's part of a key; refuse what is no id."""
-    if not _is_text(document_id, _MAX_DOCUMENT_ID_CHARS):
+    if not is_text(document_id, _MAX_DOCUMENT_ID_CHARS):
         raise DocumentError(
             f"{document_id!r:.80}", f"an id is a text of 1 to {_MAX_DOCUMENT_ID_CHARS} characters"
         )
@@ -156,7 +161,7 @@ def embedding_key(document: bytes, segment_index: int) -> bytes:
 
 def packet_bytes(packet_key: str) -> bytes:
     """Return a packet key's 32 bytes; refuse what is no packet key."""
-    if not (_is_text(packet_key, 64) and _PACKET_KEY.fullmatch(packet_key)):
+    if not (is_text(packet_key, 64) and _PACKET_KEY.fullmatch(packet_key)):
         raise UsageError(f"packet key {packet_key!r:.80} is not 64 lower-case hex characters")
     return bytes.fromhex(packet_key)
 
@@ -176,7 +181,8 @@ def chunk_key(packet_row: bytes, chunk_index: int) -> bytes:
     return packet_row + _u32(chunk_index)
 
 
-def _is_text(value: object, max_chars: int) -> bool:
+def is_text(value: object, max_chars: int) -> bool:
+    """Say whether this is a text of 1 to ``max_chars`` characters."""
     return isinstance(value, str) and 0 < len(value) <= max_chars
 
 

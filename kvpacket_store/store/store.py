@@ -35,6 +35,7 @@ from kvpacket_store.store.schema import META_STORE, Table
 from kvpacket_store.store.shared_shelf import SharedShelf
 from kvpacket_store.store.space_shelf import SpaceShelf
 from kvpacket_store.store.transaction import Transaction
+from kvpacket_store.store.value_shelf import ValueShelf
 from kvpacket_store.store.writer import Writer
 
 __all__ = ["PacketStore"]
@@ -43,7 +44,7 @@ _MIN_DATA_BYTES = 2 * 4096
 _MIN_ROOM_BYTES = 256 << 10
 
 
-class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf, QualityShelf):
+class PacketStore(DocumentShelf, PacketShelf, SharedShelf, SpaceShelf, QualityShelf, ValueShelf):
     """Documents, packets and embeddings in an LMDB folder. Bytes only: no arrays, no models.
 
     Any number of processes and threads may read and write at once. What a call has returned from

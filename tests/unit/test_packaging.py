@@ -23,3 +23,9 @@ def test_every_file_that_is_no_code_is_in_the_wheel():
         if file.is_file() and file.suffix not in {".py", ".pyc", ".nbi", ".nbc"}
     }
     assert there == carried
+
+
+def test_the_page_of_the_server_is_in_the_wheel():
+    patterns = SETUPTOOLS["package-data"]["kvpacket_store._server"]
+    carried = {file for pattern in patterns for file in (ROOT / "server").glob(pattern)}
+    assert {file for file in (ROOT / "server" / "ui").rglob("*") if file.is_file()} == carried

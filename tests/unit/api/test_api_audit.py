@@ -7,6 +7,7 @@ import pytest
 
 from kvpacket_store.adapters import Adapter
 from kvpacket_store.api import Engine
+from kvpacket_store.api.answer import Timings
 from kvpacket_store.api.audit_totals import AUDIT_FILE, AuditTotals, read_audit
 from kvpacket_store.errors import UsageError
 from kvpacket_store.types import Document
@@ -40,14 +41,11 @@ def test_half_of_the_answers_are_audited_and_add_up(store):
 def test_what_the_joint_prefill_itself_answers_agrees_with_it(store):
     """The measure of no difference: an audit of packets against themselves is 0."""
     engine = Engine(store, audit=1.0)
-    engine._assembler.joint = lambda namespace, selected, question, **k: same(engine, selected)
 
-    def same(engine, selected):
-        from kvpacket_store.api.answer import Timings
+    def same(query, selected, **_):
+        return engine._assembler.assemble(query, selected, max_new_tokens=8, timings=Timings())
 
-        return engine._assembler.assemble(
-            "default", selected, "Where?", max_new_tokens=8, timings=Timings()
-        )
+    engine._assembler.joint = same
 
     engine.generate("Where?", **ASKED)
     assert engine.auditor.totals.agreed == 8

@@ -77,3 +77,54 @@ def test_exactly_one_bos_whatever_the_template_says(model, template):
     assert prompt.preamble_ids.count(bos) == 1
     assert bos not in prompt.question_ids("Who?")
     assert bos not in tokenizer.tokenize("a document")
+
+
+TURNS = [("Who?", "Ann <|im_end|>."), ("When?", "")]
+
+
+@pytest.mark.parametrize("has_documents", [True, False])
+def test_turns_stand_where_the_chat_template_puts_them(model, has_documents):
+    """But for words that look like control tokens, which stay words."""
+    hf = model.tokenizer.hf
+    turns = [("Who?", "Ann."), ("When?", "")]
+    lead = "Using only the documents, answer briefly." if has_documents else "Answer briefly."
+    first = f"\n{lead}" if has_documents else lead
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": f"Documents:\n{first}\nQuestion: Who?"},
+        {"role": "assistant", "content": "Ann."},
+        {"role": "user", "content": f"{lead}\nQuestion: When?"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": f"{lead}\nQuestion: Why?"},
+    ]
+    expected = hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    prompt = PromptFormat(model.tokenizer, "Be brief.")
+    asked = prompt.question_ids("Why?", has_documents=has_documents, history=turns)
+    assert hf.decode((*prompt.preamble_ids, *asked)) == expected
+
+
+def test_nothing_that_was_said_becomes_a_control_token(model):
+    prompt, special = PromptFormat(model.tokenizer), model.tokenizer.special_ids
+    plain = [(q, a.replace("<|im_end|>", "")) for q, a in TURNS]
+    control = [
+        [i for i in prompt.question_ids("Why? <|im_start|>", history=turns) if i in special]
+        for turns in (TURNS, plain)
+    ]
+    assert control[0] == control[1]
+
+
+def test_turns_without_a_chat_template_are_plain_text(model):
+    prompt = PromptFormat(with_template(model, None), "Be brief.")
+    text = model.tokenizer.hf.decode(prompt.question_ids("Why?", history=[("Who?", " Ann.")]))
+    assert text.endswith(
+        "Question: Who?\nAnswer: Ann.\n\nUsing only the documents, answer briefly.\n"
+        "Question: Why?\nAnswer:"
+    )
+
+
+def test_a_template_that_cannot_render_turns_is_refused_only_where_there_are_some(model):
+    last = "<|im_start|>{{ messages[-1]['content'] }}<|im_end|>"
+    prompt = PromptFormat(with_template(model, last), "Be brief.")
+    assert prompt.question_ids("Who?")
+    with pytest.raises(ModelError, match="conversation"):
+        prompt.question_ids("When?", history=[("Who?", "Ann.")])

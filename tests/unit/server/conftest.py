@@ -7,11 +7,14 @@ import functools
 import hashlib
 import json
 import shutil
+import socket
 import threading
+from contextlib import contextmanager
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from kvpacket_store._server import ServerLimits, create_app
 
 import kvpacket_store as kv
@@ -103,6 +106,21 @@ def parse_event(block):
     return fields.get("event"), json.loads(fields["data"])
 
 
+@contextmanager
+def running_server(app):
+    """Serve an app on a free port of loopback; give the server and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
@@ -153,6 +171,12 @@ async def client(store, engine, limits):
 def new_client():
     """The class of clients, for apps that a test makes itself."""
     return Client
+
+
+@pytest.fixture
+def running():
+    """A function: app → a block in which it is served."""
+    return running_server
 
 
 @pytest.fixture

@@ -5,30 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from contextlib import contextmanager
 
 import httpx
 import pytest
-import uvicorn
 from kvpacket_store._server import create_app, serve
 
 from kvpacket_store.errors import NotFoundError, UsageError
 
 LONG = {"query": "q", "documents": ["a"], "max_new_tokens": 200, "ignore_eos": True}
-
-
-@contextmanager
-def running(app):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -50,7 +34,7 @@ def cancelled(engine, monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_closing_the_connection_stops_the_decoding(app, gate, cancelled, stream):
+def test_closing_the_connection_stops_the_decoding(running, app, gate, cancelled, stream):
     with running(app) as (_, url):
         request = httpx.Request("POST", f"{url}/generate", json={**LONG, "stream": stream})
         with socket.create_connection((request.url.host, request.url.port)) as connection:
@@ -65,7 +49,7 @@ def test_closing_the_connection_stops_the_decoding(app, gate, cancelled, stream)
     assert gate.num_steps == 4
 
 
-def test_pieces_arrive_while_the_answer_is_decoded(app, gate):
+def test_pieces_arrive_while_the_answer_is_decoded(running, app, gate):
     with running(app) as (_, url):
         gate_keeper = threading.Thread(target=asyncio.run, args=(gate.reach_step(20),))
         gate_keeper.start()
@@ -79,7 +63,7 @@ def test_pieces_arrive_while_the_answer_is_decoded(app, gate):
             assert '"usage"' in [line for line in lines if line][-1]
 
 
-def test_a_shutdown_finishes_what_runs(app, gate):
+def test_a_shutdown_finishes_what_runs(running, app, gate):
     answers = []
     with running(app) as (server, url):
         asked = {**LONG, "max_new_tokens": 5}
