@@ -82,7 +82,7 @@ def test_system_prompts_of_requests_leave_nothing_in_the_store(layered_engine):
     for number in range(12):
         ask(layered_engine, system_prompt=f"Be pilot {number}.", max_new_tokens=1)
     assert layered_engine.store.stats().live_bytes == before
-    assert len(layered_engine._assembler._loader._passing) == 8
+    assert len(layered_engine._assembler._loader._shared._passing) == 8
 
 
 @pytest.mark.parametrize(
