@@ -12,9 +12,12 @@ from kvpacket_store.api.audit_totals import checked_share
 from kvpacket_store.errors import UsageError
 
 from . import routes_generate, routes_ingest, routes_openai, routes_process, routes_ui
+from .authentication import Authentication
 from .body_limit import BodyLimit
+from .keys import KeyRing
 from .limits import ServerLimits
 from .problem_responses import answer_errors_with_problems
+from .request_log import RequestLog
 from .wiring import lifespan_of
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ def create_app(
     engine: Engine | None = None,
     limits: ServerLimits = _DEFAULT_LIMITS,
     audit: float = 0.0,
+    keys: KeyRing | None = None,
+    local_names_only: bool = False,
 ) -> FastAPI:
     """Return the REST app of a store.
 
@@ -46,6 +51,12 @@ def create_app(
     audit : float
         Share of answers that are compared with a joint prefill, where the engine is loaded here:
         see `Engine`.
+    keys : KeyRing, optional
+        Who may ask, and whose documents about; see `read_keys`. None: anybody may do everything,
+        which is for loopback.
+    local_names_only : bool
+        Refuse requests to other hosts than ``localhost`` and loopback addresses: without keys, a
+        web page whose name comes to mean this machine could ask everything.
 
     Raises
     ------
@@ -70,7 +81,9 @@ def create_app(
         docs_url=None,  # these pages load scripts from elsewhere; /openapi.json stays
         redoc_url=None,
     )
-    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
+    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
+    app.add_middleware(Authentication, keys=keys, local_names_only=local_names_only)
+    app.add_middleware(RequestLog)  # the last one is the outermost
     answer_errors_with_problems(app)
     for routes in (
         routes_process,

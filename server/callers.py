@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from kvpacket_store.api import DEFAULT_NAMESPACE
 from kvpacket_store.errors import UsageError
 
-__all__ = ["Admin", "Caller", "Reader", "Role", "Writer"]
+__all__ = ["ANYBODY", "Admin", "Caller", "Reader", "Role", "Writer", "set_caller"]
 
 
 class Role(IntEnum):
@@ -55,19 +58,36 @@ class Caller:
         return self.namespace
 
 
-_ANYBODY = Caller("anybody", Role.ADMIN, None)
+ANYBODY = Caller("anybody", Role.ADMIN, None)
+"""Whoever asks a server without keys."""
 
 
-async def _reader(_request: Request) -> Caller:
-    return _ANYBODY
+def set_caller(scope: Scope, caller: Caller) -> None:
+    """Say who sent a request."""
+    scope.setdefault("state", {})["caller"] = caller
 
 
-async def _writer(_request: Request) -> Caller:
-    return _ANYBODY
+def _caller_with(request: Request, role: Role) -> Caller:
+    """Return who asks; one whose role is too small learns what it takes."""
+    caller: Caller = request.state.caller
+    if caller.role < role:
+        raise HTTPException(
+            HTTPStatus.FORBIDDEN,
+            f"the key has the role {caller.role.name.lower()}; this takes {role.name.lower()}",
+        )
+    return caller
 
 
-async def _admin(_request: Request) -> Caller:
-    return _ANYBODY
+async def _reader(request: Request) -> Caller:
+    return _caller_with(request, Role.READ)
+
+
+async def _writer(request: Request) -> Caller:
+    return _caller_with(request, Role.WRITE)
+
+
+async def _admin(request: Request) -> Caller:
+    return _caller_with(request, Role.ADMIN)
 
 
 Reader = Annotated[Caller, Depends(_reader)]

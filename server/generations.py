@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,8 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from kvpacket_store.api import Piece
 from kvpacket_store.errors import KVPacketError
 
+from .generation import Generation, require_within_limits
 from .limits import ServerLimits
+from .logs import log_fault
 from .metrics import Metrics
+from .refusals import ShuttingDownError
+from .request_record import NOBODY, key_name
 from .work import Work
 
 if TYPE_CHECKING:
@@ -24,8 +27,6 @@ __all__ = ["Generations", "MakeRequest"]
 
 MakeRequest: TypeAlias = "Callable[[], Request]"
 """Gives what the engine is asked; it may refuse with a ``UsageError``."""
-
-_log = logging.getLogger("kvpacket_store.server")
 
 
 class Generations:
@@ -44,7 +45,7 @@ class Generations:
     def __init__(self, engine: Engine, limits: ServerLimits, metrics: Metrics) -> None:
         from kvpacket_store.api.running import Running  # brings torch
 
-        self._most = limits.running_generations + limits.waiting_generations
+        self._limits = limits
         self._metrics = metrics
         self._running = Running(
             engine,
@@ -52,8 +53,9 @@ class Generations:
             most=limits.running_generations,
             most_begun_a_step=1,  # those that run get a step between two prompts
         )
-        self._requests: dict[Work[Piece], Request] = {}
+        self._generations: dict[Work[Piece], Generation] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="kvps-generate")
+        self._is_draining = False
 
     @property
     def num_running(self) -> int:
@@ -76,9 +78,11 @@ class Generations:
         Raises
         ------
         asyncio.QueueFull
-            Too many wait.
+            Too many wait, or too many of this key's.
         UsageError
-            What is asked for cannot be done.
+            What is asked for cannot be done, or is beyond the limits.
+        ShuttingDownError
+            Nothing new begins.
         """
         try:
             return self._submit(make_request)
@@ -88,43 +92,70 @@ class Generations:
 
     def cancel(self, work: Work[Piece]) -> None:
         """End a request, waiting or running; nothing happens where it has ended."""
-        request = self._requests.pop(work, None)
-        if request is not None:
-            self._running.cancel(request)
+        generation = self._generations.pop(work, None)
+        if generation is not None:
+            generation.forget()
+            self._running.cancel(generation.request)
+
+    def drain(self) -> None:
+        """Begin nothing any more: who waits, and who still runs after the limit, is told why."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        for generation in self._generations.values():
+            generation.end_because(ShuttingDownError)
+        self._running.close()
+        asyncio.get_running_loop().call_later(self._limits.shutdown_s, self._running.cancel_all)
 
     async def close(self) -> None:
-        """Let what runs finish, and cancel what waits."""
-        self._running.close()
+        """Drain, and wait for the end of what runs."""
+        self.drain()
         await asyncio.to_thread(self._executor.shutdown)
 
     def _submit(self, make_request: MakeRequest) -> Work[Piece]:
-        if self._running.num_unfinished >= self._most:
+        owner = key_name()
+        self._require_room(owner)
+        request = make_request()
+        require_within_limits(request, self._limits)
+        request.owner = owner
+        generation = Generation(request)
+        self._generations[generation.work] = generation
+        self._running.add(request, partial(self._give, generation))
+        self._executor.submit(self._decode)  # which finds nothing to do where the thread is at it
+        generation.limit_time(
+            self._limits.request_timeout_s, partial(self._running.cancel, request)
+        )
+        return generation.work
+
+    def _require_room(self, owner: str) -> None:
+        if self._is_draining:
+            raise ShuttingDownError
+        most_running, running = self._limits.running_generations, self._running
+        if running.num_unfinished >= most_running + self._limits.waiting_generations:
             raise asyncio.QueueFull(
                 f"{self.num_running} generate requests run and {self.num_waiting} wait; "
                 "try again later"
             )
-        request = make_request()
-        work: Work[Piece] = Work(request.cancel)
-        self._requests[work] = request
-        self._running.add(request, partial(self._give, work))
-        self._executor.submit(self._decode)  # which finds nothing to do where the thread is at it
-        return work
+        own = running.num_unfinished_of(owner)
+        if owner != NOBODY and own >= most_running + self._limits.waiting_generations_of_key:
+            raise asyncio.QueueFull(
+                f"{own} generate requests of this key run or wait; try again when some are answered"
+            )
 
-    def _give(self, work: Work[Piece], given: Piece | Exception) -> None:
+    def _give(self, generation: Generation, given: Piece | Exception) -> None:
         """Hand on what the decoding thread gives; count it first, so that who has it finds it."""
         if isinstance(given, Exception):
-            self._metrics.count_failed(given)
-            work.end(given)
+            error = generation.told(given)
+            self._metrics.count_failed(error)
+            generation.work.end(error)
             return
         if given.answer is not None:
             self._metrics.count_answered(given.answer)
-        work.put(given)
-        if given.answer is not None:
-            work.end()
+        generation.give(given)
 
     def _decode(self) -> None:
         while self._running.num_unfinished:
             try:
                 self._running.step()
-            except Exception:  # not of a request: those end with their errors
-                _log.exception("a step failed")
+            except Exception as error:  # not of a request: those end with their errors
+                log_fault("a step failed", error)

@@ -6,22 +6,23 @@ The latter under ``/v1``: clients of that surface read nothing else.
 from __future__ import annotations
 
 import asyncio
-import logging
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kvpacket_store.errors import KVPacketError
 
+from .logs import log_fault
 from .problems import Problem, problem_of
 
 __all__ = [
     "ProblemResponse",
     "answer_errors_with_problems",
+    "answer_of",
     "log_own_fault",
     "openai_error",
     "problem_response",
@@ -29,7 +30,6 @@ __all__ = [
 
 _OPENAI_PREFIX = "/v1/"
 
-_log = logging.getLogger("kvpacket_store.server")
 _MOST_ERRORS = 20
 _MOST_FIELD_CHARS = 200
 
@@ -73,7 +73,15 @@ def openai_error(problem: Problem) -> dict[str, Any]:
 def log_own_fault(error: BaseException) -> None:
     """Log what clients are not told: errors that are not theirs."""
     if problem_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        _log.error("%s: %s", type(error).__name__, error)
+        log_fault("a request failed", error)
+
+
+async def answer_of(request: Request, error: Exception) -> Response:
+    """Return the response to an error that a middleware has met, as if a route had raised it."""
+    handlers = request.app.exception_handlers
+    kind = next(ancestor for ancestor in type(error).__mro__ if ancestor in handlers)
+    response: Response = await handlers[kind](request, error)
+    return response
 
 
 def answer_errors_with_problems(app: FastAPI) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 from kvpacket_store import errors
 
+from .refusals import RequestTimeoutError, ShuttingDownError
+
 __all__ = ["BUSY_RETRY_AFTER_S", "Problem", "problem_names", "problem_of"]
 
 BUSY_RETRY_AFTER_S = 2
 _LOADING_RETRY_AFTER_S = 5
+_RESTART_RETRY_AFTER_S = 10
 _TYPES = "urn:kvpacket-store:problem:"
 _INTERNAL = "something went wrong inside; the server's log has more"
 _DAMAGED = "stored data is damaged: `kvps doctor` names the documents; ingest them again"
@@ -87,6 +90,10 @@ _KINDS: dict[type[BaseException], _Kind] = {
     errors.ModelError: _Kind(503, "model", "The model cannot be used", _LOADING_RETRY_AFTER_S),
     errors.StoreLockedError: _Kind(503, "store-locked", "The store is locked", BUSY_RETRY_AFTER_S),
     asyncio.QueueFull: _Kind(429, "busy", "The server is busy", BUSY_RETRY_AFTER_S),
+    ShuttingDownError: _Kind(
+        503, "shutting-down", "The server is shutting down", _RESTART_RETRY_AFTER_S
+    ),
+    RequestTimeoutError: _Kind(504, "timeout", "The request took too long"),
     errors.StoreFullError: _Kind(507, "store-full", "The store is full"),
     errors.CodecError: _Kind(500, "damaged", "Stored data is damaged", detail=_DAMAGED),
     errors.StoreCorruptError: _Kind(500, "damaged", "Stored data is damaged", detail=_DAMAGED),
@@ -103,6 +110,7 @@ def problem_of(error: BaseException) -> Problem:
         detail=str(error) if kind.detail is None else kind.detail,
         type=f"{_TYPES}{kind.name}",
         retry_after_s=kind.retry_after_s,
+        members=error.members if isinstance(error, RequestTimeoutError) else {},
     )
 
 

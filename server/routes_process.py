@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import kvpacket_store
 
+from .callers import Admin
 from .problem_responses import ProblemResponse
 from .problems import BUSY_RETRY_AFTER_S, Problem
 from .wiring import ServicesOfRequest
@@ -50,6 +51,6 @@ async def version(services: ServicesOfRequest) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_model=None)
-async def metrics(services: ServicesOfRequest) -> Response:
-    """Give Prometheus what it counts; what the engine tells is there once that is loaded."""
+async def metrics(_caller: Admin, services: ServicesOfRequest) -> Response:
+    """Give Prometheus what it counts, of all namespaces; the engine's once that is loaded."""
     return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)

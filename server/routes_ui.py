@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 import kvpacket_store
 
-from .callers import Reader
+from .callers import Reader, Role
 from .page_of_ui import assembled_page
 from .statistics import metric_values, store_statistics
 from .wiring import ServicesOfRequest
@@ -30,7 +30,10 @@ async def ui(_caller: Reader) -> HTMLResponse:
 async def stats(
     caller: Reader, services: ServicesOfRequest, namespace: str | None = None
 ) -> dict[str, Any]:
-    """Answer as ``kvps stats --json``, with what ``GET /metrics`` counts beside it."""
+    """Answer as ``kvps stats --json``, with what ``GET /metrics`` counts beside it.
+
+    Metrics count all namespaces together: who may not read them there finds none here.
+    """
     work = services.reports.submit(
         lambda _cancelled: [store_statistics(services.store, caller, namespace)]
     )
@@ -38,5 +41,5 @@ async def stats(
         **await work.last(),
         "version": kvpacket_store.__version__,
         "not_ready": await services.reasons_not_ready(),
-        "metrics": metric_values(services.metrics.registry),
+        "metrics": metric_values(services.metrics.registry) if caller.role >= Role.ADMIN else {},
     }

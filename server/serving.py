@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
-import logging
+import logging.config
 import signal
 import socket
 import threading
@@ -11,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import uvicorn
-
 from kvpacket_store.api import Store
 from kvpacket_store.api.quality_gate import check_verified
 from kvpacket_store.errors import UsageError
 
 from .app import create_app
+from .graceful import new_server
+from .key_file import read_keys, warn_of_other_readers
 from .limits import ServerLimits
+from .logs import log_config
+from .loopback import is_loopback
 
 __all__ = ["serve"]
 
@@ -35,32 +36,47 @@ def serve(
     limits: ServerLimits = _DEFAULT_LIMITS,
     audit: float = 0.0,
     require_verified: bool = False,
+    api_keys: str | Path | None = None,
+    log_json: bool = False,
 ) -> None:
-    """Serve a store until SIGINT or SIGTERM; requests that run then are finished first.
+    """Serve a store until SIGINT or SIGTERM.
+
+    Requests that run then are finished, for as long as ``limits.shutdown_s``; those that wait are
+    answered 503. The log goes to stderr.
 
     Parameters
     ----------
     store_path : str or Path
         The store's folder.
     host : str
-        A loopback address.
+        Where to listen. Any other than a loopback address takes keys.
     port : int
         0 takes a free one; the log names it.
     limits, audit
         See `create_app`.
     require_verified : bool
         Serve only if a quality report of the store's model and adapter was recorded.
+    api_keys : str or Path, optional
+        The file of keys, read once; see `read_keys`.
+    log_json : bool
+        Each line of the log is a JSON object.
 
     Raises
     ------
     UsageError
-        ``host`` is not loopback, the port is taken, or ``audit`` is no share.
+        ``host`` is not loopback and there are no keys, the key file cannot be used, the port is
+        taken, or ``audit`` is no share.
     NotFoundError
         There is no store.
     QualityError
         The pair is unverified; run `kvps adapter eval --store`.
     """
-    _require_loopback(host)
+    if api_keys is None:
+        _require_loopback(host)
+    keys = None if api_keys is None else read_keys(api_keys)
+    logging.config.dictConfig(log_config(log_json))
+    if api_keys is not None:
+        warn_of_other_readers(api_keys)
     with (
         Store.open(store_path) as store,
         _listening(host, port) as listener,
@@ -68,21 +84,19 @@ def serve(
         suppress(KeyboardInterrupt),
     ):
         check_verified(store, required=require_verified)
-        app = create_app(store, limits=limits, audit=audit)
-        server = uvicorn.Server(uvicorn.Config(app))
+        app = create_app(
+            store, limits=limits, audit=audit, keys=keys, local_names_only=keys is None
+        )
+        server = new_server(app, limits)
         _log.info("Serving %s on %s (Ctrl-C ends it)", store_path, _url(listener))
         server.run(sockets=[listener])
 
 
 def _require_loopback(host: str) -> None:
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(host):
         raise UsageError(
-            f"host {host!r} is not loopback: other machines could reach it. That needs API keys, "
-            "which come with a later version; take 127.0.0.1"
+            f"host {host!r} is not loopback: other machines could reach it. Take 127.0.0.1, or "
+            "keys: `kvps serve --api-keys FILE`"
         )
 
 

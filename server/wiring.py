@@ -17,6 +17,7 @@ from .gauges import Gauges
 from .generations import Generations
 from .limits import ServerLimits
 from .metrics import Metrics
+from .refusals import ShuttingDownError
 from .worker import WorkerPool
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Services:
         if engine is not None:
             self._generations = Generations(engine, limits, self.metrics)
         self._why_not = "the model is still loading; try again in a few seconds"
+        self._is_shutting_down = False
 
     @property
     def engine(self) -> Engine:
@@ -71,9 +73,11 @@ class Services:
         ------
         ModelError
             The engine is not loaded yet, or cannot be.
+        ShuttingDownError
+            It is not loaded, and never will be.
         """
         if self._generations is None:
-            error = ModelError(self._why_not)
+            error = ShuttingDownError() if self._is_shutting_down else ModelError(self._why_not)
             self.metrics.count_failed(error)
             raise error
         return self._generations
@@ -87,19 +91,23 @@ class Services:
             exactness, promises = await asyncio.to_thread(_exactness, engine)
             if self._generations is None:
                 self._generations = Generations(engine, self.limits, self.metrics)
+            if self._is_shutting_down:
+                self._generations.drain()
             gauges = Gauges(engine, exactness, promises, self._generations)
             self.metrics.registry.register(gauges)
             self.exactness, self._engine = exactness, engine
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
-        except Exception:
+        except Exception as error:
             self._why_not = "the model cannot be loaded; the server's log says why"
-            _log.exception("the model cannot be loaded")
+            _log.exception("the model cannot be loaded: %s", error)
         self.loaded.set()
 
     async def reasons_not_ready(self) -> list[str]:
         """Return why requests would fail now; empty where they would not."""
+        if self._is_shutting_down:
+            return ["the server is shutting down"]
         reasons = [] if self._engine is not None else [self._why_not]
         try:
             await asyncio.to_thread(self.store.packets.count)
@@ -107,8 +115,16 @@ class Services:
             reasons.append(str(error))
         return reasons
 
+    def begin_shutdown(self) -> None:
+        """Begin nothing any more; what runs may finish, for a while. For the event loop."""
+        self._is_shutting_down = True
+        if self._generations is not None:
+            self._generations.drain()
+        self.ingests.drain()
+
     async def close(self) -> None:
         """Let what runs finish."""
+        self.begin_shutdown()
         if self._generations is not None:
             await self._generations.close()
         await self.ingests.close()

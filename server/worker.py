@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from kvpacket_store import errors
 
+from .refusals import ShuttingDownError
 from .work import Work
 
 __all__ = ["Job", "Produce", "WorkerPool"]
@@ -53,6 +54,7 @@ class WorkerPool:
         self._executor = ThreadPoolExecutor(running, thread_name_prefix=f"kvps-{name}")
         self._running: set[Job[Any]] = set()
         self._waiting: deque[Job[Any]] = deque()
+        self._is_draining = False
 
     @property
     def num_waiting(self) -> int:
@@ -66,7 +68,11 @@ class WorkerPool:
         ------
         asyncio.QueueFull
             Too many wait.
+        ShuttingDownError
+            Nothing new begins.
         """
+        if self._is_draining:
+            raise ShuttingDownError
         work = Job(produce)
         if len(self._running) < self._most_running:
             self._start(work)
@@ -86,10 +92,15 @@ class WorkerPool:
             self._waiting.remove(work)
             work.end(errors.CancelledError("the request was cancelled before it began"))
 
+    def drain(self) -> None:
+        """Begin nothing any more: who waits is told to come back later."""
+        self._is_draining = True
+        while self._waiting:
+            self._waiting.popleft().end(ShuttingDownError())
+
     async def close(self) -> None:
-        """Let running work finish, and cancel what waits."""
-        for work in [*self._waiting]:
-            self.cancel(work)
+        """Drain, and let running work finish."""
+        self.drain()
         await asyncio.to_thread(self._executor.shutdown)
 
     def _start(self, work: Job[Any]) -> None:

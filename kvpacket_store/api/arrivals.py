@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
 
 from kvpacket_store.api.answer import Piece
+from kvpacket_store.api.fair_queue import FairQueue
 from kvpacket_store.api.request import Request
 from kvpacket_store.errors import CancelledError
 
@@ -19,7 +20,7 @@ It must return soon and raise nothing: others wait for it."""
 
 
 class Arrivals:
-    """A queue of requests; each of them hears of its end once.
+    """Requests that wait, fair between their owners; each request hears of its end once.
 
     Parameters
     ----------
@@ -31,7 +32,8 @@ class Arrivals:
         self._on_leave = on_leave
         self._changed = threading.Condition()
         self._gives: dict[Request, Give] = {}  # of every request that has not ended
-        self._waiting: deque[Request] = deque()
+        self._owners: Counter[str] = Counter()  # of the same
+        self._waiting = FairQueue()
         self._is_closed = False
 
     @property
@@ -39,10 +41,15 @@ class Arrivals:
         """How many have come, and not ended."""
         return len(self._gives)
 
+    def num_unfinished_of(self, owner: str) -> int:
+        """How many of an owner's have come, and not ended."""
+        return self._owners[owner]
+
     def add(self, request: Request, give: Give) -> None:
         """Take a request in."""
         with self._changed:
             self._gives[request] = give
+            self._owners[request.owner] += 1
             if not self._is_closed:
                 self._waiting.append(request)
                 self._changed.notify_all()
@@ -53,17 +60,23 @@ class Arrivals:
         """End a request now, where it waits; else tell the thread that decodes it."""
         request.cancel.set()
         with self._changed:
-            if request not in self._waiting:
+            if not self._waiting.remove(request):
                 return
-            self._waiting.remove(request)
         self._leave(request)
 
     def close(self) -> None:
         """Cancel what waits and what comes."""
         with self._changed:
             self._is_closed = True
-            waiting = [*self._waiting]
+            waiting = self._waiting.requests()
         for request in waiting:
+            self.cancel(request)
+
+    def cancel_all(self) -> None:
+        """Cancel everything that has come, and not ended."""
+        with self._changed:
+            unfinished = [*self._gives]
+        for request in unfinished:
             self.cancel(request)
 
     def wait_for_change(self, timeout_s: float) -> None:
@@ -75,13 +88,13 @@ class Arrivals:
     def take(self) -> Request | None:
         """Return who is next, out of the queue; None where nobody waits."""
         with self._changed:
-            return self._waiting.popleft() if self._waiting else None
+            return self._waiting.take()
 
     def put_back(self, request: Request) -> None:
         """Let a request be next again; one that was cancelled meanwhile, or shut out, ends."""
         with self._changed:
             if not (self._is_closed or request.cancel.is_set()):
-                self._waiting.appendleft(request)
+                self._waiting.put_back(request)
                 return
         self._leave(request)
 
@@ -91,7 +104,12 @@ class Arrivals:
 
     def end(self, request: Request, outcome: Piece | Exception) -> None:
         """Hand on the last piece, or what ended the request."""
-        self._gives.pop(request)(outcome)
+        with self._changed:
+            give = self._gives.pop(request)
+            self._owners[request.owner] -= 1
+            if not self._owners[request.owner]:
+                del self._owners[request.owner]
+        give(outcome)
 
     def _leave(self, request: Request) -> None:
         self._on_leave(request)

@@ -26,7 +26,7 @@ from kvpacket_store.api.swap_in import SwapPolicy
 from kvpacket_store.errors import KVPacketError
 from kvpacket_store.generate import GenerationOptions
 from kvpacket_store.memory import MemoryTier
-from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, cancellable
+from kvpacket_store.models import DEFAULT_SYSTEM_PROMPT, cancellable, for_generate
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.retrieve import Retriever
 
@@ -84,7 +84,7 @@ class Engine:
         require_verified: bool = False,
     ) -> None:
         check_verified(store, required=require_verified)
-        self.store = store
+        self.store, self.system_prompt = store, system_prompt
         formats = Formats(store.model.tokenizer, system_prompt)
         self.prompt = formats.default
         self.memory: MemoryTier[BodyKV] = MemoryTier(memory_bytes)
@@ -266,15 +266,16 @@ class Engine:
     ) -> tuple[SlotCache, torch.Tensor]:
         """Return a transformers ``Cache`` of the packets, and the prompt's ids ``[1, n]``.
 
-        ``model.generate(input_ids, past_key_values=cache)`` then runs the question alone; the cache
-        is for that one call, which fills its slots. Ids at
-        soft-token positions are placeholders: their K and V are in the cache.
+        ``store.model.hf.generate(input_ids, past_key_values=cache)`` then runs the question alone,
+        and gives the tokens that ``decode="full"`` gives; the cache is for that one call, which
+        fills its slots. Ids at soft-token positions are placeholders: their K and V are in the
+        cache.
         """
         query = Query(question, documents, top_k, None, namespace, history, system_prompt, keep)
         options = GenerationOptions(max_new_tokens=max_new_tokens, decode="full")
         assembled = self._prompts.prepare(query, options, Timings())
         ids = torch.tensor([assembled.prompt_token_ids], device=self.store.model.device)
-        return assembled.cache, ids
+        return for_generate(self.store.model, assembled.cache), ids
 
     def audit(self, begun: Begun) -> None:
         """Compare an answer that was given with a joint prefill, if it is its turn."""

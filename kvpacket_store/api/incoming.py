@@ -10,9 +10,9 @@ from typing import Any
 from kvpacket_store.errors import DocumentError
 from kvpacket_store.types import Document
 
-__all__ = ["checked_document", "content_hash", "metadata_hash"]
+__all__ = ["MAX_ID_CHARS", "checked_document", "content_hash", "metadata_hash"]
 
-_MAX_ID_CHARS = 1000
+MAX_ID_CHARS = 1000
 
 
 def content_hash(document: Document) -> str:
@@ -31,9 +31,9 @@ def checked_document(document: Document) -> Document:
     """Return the document if it can be filed; metadata becomes plain JSON."""
     if not _is_document(document):
         raise DocumentError(str(document)[:40], f"is a {type(document).__name__}, no Document")
-    if not _is_text(document.id) or not 0 < len(document.id) <= _MAX_ID_CHARS:
+    if not _is_text(document.id) or not 0 < len(document.id) <= MAX_ID_CHARS:
         raise DocumentError(
-            str(document.id)[:80], f"its id must have 1 to {_MAX_ID_CHARS} characters"
+            str(document.id)[:80], f"its id must have 1 to {MAX_ID_CHARS} characters"
         )
     if not _is_text(document.text):
         raise DocumentError(document.id, "its text must be a string")

@@ -34,6 +34,8 @@ class Request:
         Set to stop within one step.
     provisional : bool
         Drafted text is wanted too.
+    owner : str
+        Whose it is, where requests wait: owners have turns.
     timings : Timings
         Filled in while it is answered.
     clock : float
@@ -44,6 +46,7 @@ class Request:
     options: GenerationOptions
     cancel: threading.Event = field(default_factory=threading.Event)
     provisional: bool = False
+    owner: str = ""
     timings: Timings = field(default_factory=Timings)
     clock: float = field(default_factory=time.perf_counter)
 

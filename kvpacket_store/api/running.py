@@ -90,6 +90,10 @@ class Running:
         """How many run or wait."""
         return self._arrivals.num_unfinished
 
+    def num_unfinished_of(self, owner: str) -> int:
+        """How many of an owner's run or wait."""
+        return self._arrivals.num_unfinished_of(owner)
+
     @property
     def num_running(self) -> int:
         """How many have begun, and not ended."""
@@ -111,6 +115,10 @@ class Running:
     def close(self) -> None:
         """Cancel what waits and what comes; what runs goes on to its end."""
         self._arrivals.close()
+
+    def cancel_all(self) -> None:
+        """End everything: what waits at once, what runs within a step."""
+        self._arrivals.cancel_all()
 
     def step(self) -> None:
         """Let requests begin, give out what those that run have, and run one shared forward.

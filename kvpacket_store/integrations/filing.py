@@ -19,7 +19,7 @@ def content_id(document: Document) -> str:
     Examples
     --------
     >>> content_id(Document("", "Ice floats."))[:16]
-    'doc-8a5e7cbf7a63'
+    'doc-eb476eec1f55'
     """
     parts = json.dumps([document.text, dict(document.metadata)], sort_keys=True, default=str)
     return f"doc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}"

@@ -9,6 +9,7 @@ from kvpacket_store.models.attending import (
 from kvpacket_store.models.attention import slot_mask
 from kvpacket_store.models.cancellation import cancellable, raise_if_cancelled
 from kvpacket_store.models.dtypes import bits_to_tensor, kv_dtype_of, tensor_to_bits, torch_dtype_of
+from kvpacket_store.models.generating import for_generate
 from kvpacket_store.models.load import load_model
 from kvpacket_store.models.model import Model
 from kvpacket_store.models.packed import PackedRows, frozen, packed_logits
@@ -45,6 +46,7 @@ __all__ = [
     "bits_to_tensor",
     "cache_dir",
     "cancellable",
+    "for_generate",
     "frozen",
     "kv_dtype_of",
     "load_model",

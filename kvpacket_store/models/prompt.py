@@ -1,14 +1,15 @@
 """The preamble and the turns around the packets, as token ids. Strings are never spliced.
 
-The chat template is rendered once with a marker where documents and question go; what stands before
-the marker is the preamble, what stands after it closes the question. For conversations it is
-rendered once more, with three markers: what stands between an answer and the next question is the
-same for all turns. Documents, questions and answers are tokenized alone, so nothing in them can
-become a control token.
+The chat template is rendered once with markers for the system prompt and for where documents and
+question go; what stands before the latter is the preamble, what stands after it closes the
+question. For conversations it is rendered once more, with markers for an answer and the next
+question: what stands between them is the same for all turns. System prompt, documents, questions
+and answers are tokenized alone, so nothing in them can become a control token.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
@@ -22,6 +23,7 @@ __all__ = ["DEFAULT_SYSTEM_PROMPT", "PromptFormat"]
 DEFAULT_SYSTEM_PROMPT = (
     "You answer questions using the documents. Answer briefly and only with what they say."
 )
+_SYSTEM_MARKER = "\u241fsystem-prompt\u241f"
 _MARKER = "\u241fdocuments-and-question\u241f"
 _ANSWER_MARKER, _NEXT_MARKER = "\u241fanswer\u241f", "\u241fnext-question\u241f"
 _BEFORE_DOCUMENTS = "Documents:\n"
@@ -52,27 +54,31 @@ class PromptFormat:
 
     def __init__(self, tokenizer: HFTokenizer, system_prompt: str = DEFAULT_SYSTEM_PROMPT) -> None:
         self._tokenizer = tokenizer
-        self._system_prompt = system_prompt
-        before, after = self._split_template()
-        ids = tokenizer.tokenize_template(before + _BEFORE_DOCUMENTS)
+        (head, rest), after = self._split_template()
+        ids = (
+            *tokenizer.tokenize_template(head),
+            *tokenizer.tokenize(system_prompt),
+            *tokenizer.tokenize_template(rest + _BEFORE_DOCUMENTS),
+        )
         bos = tokenizer.bos_id
         if bos is not None and ids[:1] != (bos,):
             ids = (bos, *ids)
         self.preamble_ids: TokenIds = ids
         self._tail_ids = tokenizer.tokenize_template(after)
 
-    def _split_template(self) -> tuple[str, str]:
-        """Return the text before and after what the user says."""
+    def _split_template(self) -> tuple[tuple[str, str], str]:
+        """Return the text around the system prompt, and that after what the user says."""
         if self._tokenizer.hf.chat_template is None:
-            return f"{self._system_prompt}\n\n", "\nAnswer:"
+            return ("", "\n\n"), "\nAnswer:"
         rendered = self._render(_MARKER)
-        before, found, after = rendered.partition(_MARKER)
-        if not found or _MARKER in after:
+        before, *after = rendered.split(_MARKER)
+        around = before.split(_SYSTEM_MARKER)
+        if len(after) != 1 or len(around) != 2:
             raise ModelError(
-                "the chat template drops or repeats the user's message; "
+                "the chat template drops or repeats the user's message or the system prompt; "
                 "pass a tokenizer folder with another template"
             )
-        return before, after
+        return (around[0], around[1]), after[0]
 
     @cached_property
     def _between_ids(self) -> TokenIds:
@@ -92,18 +98,19 @@ class PromptFormat:
     def _render(self, *contents: str) -> str:
         """Render what user and assistant say in turn, with a system message before it.
 
-        It is in the user's first message where the template has none.
+        It is in the user's first message where the template has none, or leaves it out.
         """
         hf: _Renderable = self._tokenizer.hf
         options = {"tokenize": False, "add_generation_prompt": True}
         roles = ("user", "assistant", "user")
         said = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
-        try:
-            system = {"role": "system", "content": self._system_prompt}
-            return hf.apply_chat_template([system, *said], **options)
-        except Exception:
-            first = {"role": "user", "content": f"{self._system_prompt}\n\n{contents[0]}"}
-            return hf.apply_chat_template([first, *said[1:]], **options)
+        system = {"role": "system", "content": _SYSTEM_MARKER}
+        with contextlib.suppress(Exception):  # whatever a template raises at that role
+            rendered = hf.apply_chat_template([system, *said], **options)
+            if _SYSTEM_MARKER in rendered:
+                return rendered
+        first = {"role": "user", "content": f"{_SYSTEM_MARKER}\n\n{contents[0]}"}
+        return hf.apply_chat_template([first, *said[1:]], **options)
 
     def question_ids(
         self,

@@ -100,6 +100,9 @@ class SlotCache(Cache):  # type: ignore[misc]
     (3, 0)
     """
 
+    is_for_generate = False
+    """Whether the library's ``generate`` decodes on it: see ``generating``."""
+
     def __init__(
         self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
     ) -> None:

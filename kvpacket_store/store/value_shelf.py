@@ -17,6 +17,7 @@ from kvpacket_store.store.writer import Writer
 __all__ = ["ValueShelf"]
 
 _MAX_KEY_CHARS = 1000
+_MAX_COLLECTION_CHARS = 1 << 20  # a digest stands for it
 _PAGE_ROWS = 256
 _COLLECTION_BYTES = 16
 _KEY_LENGTH_BYTES = 2
@@ -101,7 +102,7 @@ class ValueShelf:
 
 def _prefix(namespace: str, collection: str) -> bytes:
     """Return what the keys of a collection begin with; names of any length have one."""
-    if not is_text(collection, _MAX_KEY_CHARS):
+    if not is_text(collection, _MAX_COLLECTION_CHARS):
         raise UsageError(f"collection {collection!r:.80} is not a name; pass a text")
     name = namespace_key(namespace) + b"\xff" + collection.encode("utf-8", "surrogatepass")
     return META_VALUE + hashlib.sha256(name).digest()[:_COLLECTION_BYTES]

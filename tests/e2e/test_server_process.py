@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -73,3 +74,31 @@ def test_it_serves_until_a_signal_and_leaves_the_store_whole(server, store_path,
         assert store.stats().audit["requests"] == 1
         again = kv.Engine(store).generate("When?", max_new_tokens=4, ignore_eos=True)
     assert again.token_ids == answer["token_ids"]
+
+
+def test_with_keys_the_log_is_json_and_nobody_else_comes_in(store_path, tmp_path):
+    kvps = [sys.executable, "-c", "from kvpacket_store.cli import main; main()", "serve"]
+    keys = ["--api-keys", str(tmp_path / "keys")]
+    made = [*kvps, *keys, "--new-key", "ann", "write", "of-ann"]
+    key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()
+    command = [*kvps, str(store_path), "--port", "0", *keys, "--log-json"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines = []
+            with httpx.Client(base_url=url_of(process), timeout=60) as client:
+                wait_until_ready(client)
+                documents = [{"id": "a-secret", "text": "The lighthouse at Skerry was lit."}]
+                asked = {"query": "When?", "documents": ["a-secret"], "max_new_tokens": 2}
+                assert client.post("/generate", json=asked).status_code == 401
+                client.headers["Authorization"] = f"Bearer {key}"
+                assert client.post("/ingest", json={"documents": documents}).status_code == 200
+                assert client.post("/generate", json=asked).status_code == 200
+                assert client.get("/documents/a-secret?q=a-secret").status_code in (200, 404)
+            process.send_signal(signal.SIGTERM)
+            lines = [json.loads(line) for line in process.stderr]
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    statuses = [one["status"] for one in lines if one.get("route") == "/generate"]
+    assert statuses == [200]  # one that is refused at the door has no route
+    assert not [one for one in lines if "a-secret" in str(one) or key in str(one)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -17,11 +17,13 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field
 
 from kvpacket_store.api import DEFAULT_NAMESPACE, Engine, Piece
-from kvpacket_store.errors import UsageError
-from kvpacket_store.integrations.background import in_background, stopped_after
+from kvpacket_store.api.selection import DocumentItem
+from kvpacket_store.integrations.asking import pieces_of, request_of
+from kvpacket_store.integrations.background import in_background
+from kvpacket_store.integrations.conversation import Asked
 from kvpacket_store.integrations.langchain.answers import chat_chunk, chat_result
 from kvpacket_store.integrations.langchain.documents import AnyDocument, to_items
-from kvpacket_store.integrations.langchain.messages import Asked, asked_of
+from kvpacket_store.integrations.langchain.messages import asked_of
 
 __all__ = ["ChatKVPacket"]
 
@@ -194,36 +196,21 @@ class ChatKVPacket(BaseChatModel):
         kwargs: Mapping[str, Any],
         cancel: threading.Event,
     ) -> Iterator[Piece]:
-        """Ask the engine. Everything that takes time is in here."""
-        request = self._request(stop, kwargs)
-        timeout_s = request.pop("timeout")
-
-        def run(cancel: threading.Event) -> Iterator[Piece]:
-            namespace = request["namespace"]
-            items = None if documents is None else to_items(self.engine, namespace, documents)
-            return self.engine.stream(
-                asked.question,
-                items,
-                history=asked.history,
-                system_prompt=asked.system_prompt,
-                cancel=cancel,
-                **request,
-            )
-
-        return stopped_after(timeout_s, run, cancel)
-
-    def _request(self, stop: list[str] | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the engine's options: those of this call before the model's own."""
-        extra = dict(kwargs)
-        if extra.pop("model", self._model_name) != self._model_name:
-            raise UsageError(f"this store is for {self._model_name!r}; open another for another")
-        return {
+        """Ask the engine."""
+        own = {
             "namespace": self.namespace,
             "keep": self.keep,
-            "max_new_tokens": extra.pop("max_tokens", self.max_tokens),
+            "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "timeout": self.timeout,
             "stop": tuple((self.stop if stop is None else stop) or ()),
             **self.options,
-            **extra,
         }
+        request = request_of(self.engine, own, kwargs)
+
+        def find_items() -> Sequence[DocumentItem] | None:
+            if documents is None:
+                return None
+            return to_items(self.engine.store, request["namespace"], documents)
+
+        return pieces_of(self.engine, asked, find_items, request, cancel)

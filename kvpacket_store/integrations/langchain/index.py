@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
 from langchain_core.documents import Document as LCDocument
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
+from langchain_core.runnables import run_in_executor
 from pydantic import ConfigDict
 
 from kvpacket_store.api import DEFAULT_NAMESPACE, Engine
@@ -122,6 +127,12 @@ class KVPacketIndex(DocumentIndex):
         del run_manager
         found = find_segments(self.engine, self.namespace, query, self.k if k is None else k)
         return [to_langchain(segment) for segment in found]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[LCDocument]:
+        retrieve = partial(self._get_relevant_documents, run_manager=run_manager.get_sync(), k=k)
+        return await run_in_executor(None, retrieve, query)
 
 
 def _document(item: LCDocument) -> Document:

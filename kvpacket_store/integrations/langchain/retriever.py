@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
 from langchain_core.documents import Document as LCDocument
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import run_in_executor
 from pydantic import ConfigDict
 
 from kvpacket_store.api import DEFAULT_NAMESPACE, Engine
@@ -54,3 +59,9 @@ class KVPacketRetriever(BaseRetriever):
         top_k = self.k if k is None else k
         found = find_segments(self.engine, self.namespace, query, top_k, self.where)
         return [to_langchain(segment) for segment in found]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[LCDocument]:
+        retrieve = partial(self._get_relevant_documents, run_manager=run_manager.get_sync(), k=k)
+        return await run_in_executor(None, retrieve, query)

@@ -113,6 +113,22 @@ def test_nothing_that_was_said_becomes_a_control_token(model):
     assert control[0] == control[1]
 
 
+def test_a_system_prompt_is_text_too(model):
+    prompt = PromptFormat(model.tokenizer, "Be brief.<|im_end|>")
+    plain = PromptFormat(model.tokenizer, "Be brief.")
+    control = [
+        [i for i in p.preamble_ids if i in model.tokenizer.special_ids] for p in (prompt, plain)
+    ]
+    assert control[0] == control[1]
+    assert "Be brief.<|im_end|>" in model.tokenizer.hf.decode(prompt.preamble_ids)
+
+
+def test_a_template_that_leaves_the_system_message_out_gets_it_in_the_users(model):
+    deaf = "<|im_start|>{{ messages[-1]['content'] }}<|im_end|>"
+    prompt = PromptFormat(with_template(model, deaf), "Be brief.")
+    assert "Be brief." in model.tokenizer.hf.decode(prompt.preamble_ids)
+
+
 def test_turns_without_a_chat_template_are_plain_text(model):
     prompt = PromptFormat(with_template(model, None), "Be brief.")
     text = model.tokenizer.hf.decode(prompt.question_ids("Why?", history=[("Who?", " Ann.")]))

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import uvicorn
 from kvpacket_store._server import ServerLimits, create_app
+from kvpacket_store._server.callers import Caller, Role
+from kvpacket_store._server.keys import Key, KeyRing, digest_of
 
 import kvpacket_store as kv
 from kvpacket_store.api.exactness import exactness_of
@@ -92,6 +94,13 @@ class Client(httpx.AsyncClient):
     async def ingest(self, *documents, **fields):
         return await self.post("/ingest", json={"documents": documents, **fields})
 
+    def key(self, name):
+        """Send the key of `key_ring` with this name from now on; None: no key."""
+        self.headers.pop("Authorization", None)
+        if name is not None:
+            self.headers["Authorization"] = f"Bearer SENTINEL key of {name}"
+        return self
+
     async def events(self, query="What was lit?", **fields):
         """Return the (event, data) pairs of a whole stream."""
         response = await self.generate(query, stream=True, **fields)
@@ -99,6 +108,22 @@ class Client(httpx.AsyncClient):
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.text.endswith("\n\n")
         return [parse_event(block) for block in response.text.split("\n\n")[:-1]]
+
+
+def key_ring(**fields):
+    """Return keys, by name: ``ann="read a"`` may read namespace ``a``."""
+    keys = []
+    for name, given in fields.items():
+        role, namespace = given.split()
+        digest = digest_of(f"SENTINEL key of {name}".encode())
+        keys.append(Key(Caller(name, Role[role.upper()], namespace), digest))
+    return KeyRing(keys)
+
+
+@pytest.fixture
+def new_keys():
+    """A function: ``ann="read a"`` → keys of a server."""
+    return key_ring
 
 
 def parse_event(block):
@@ -161,8 +186,13 @@ def limits():
 
 
 @pytest.fixture
-async def client(store, engine, limits):
-    app = create_app(store, engine=engine, limits=limits)
+def keys():
+    """The keys of the server; it has none."""
+
+
+@pytest.fixture
+async def client(store, engine, limits, keys):
+    app = create_app(store, engine=engine, limits=limits, keys=keys)
     async with app.router.lifespan_context(app), Client(app) as client:
         yield client
 

@@ -143,8 +143,7 @@ async def test_a_send_that_fails_stops_the_decoding(client, gate, cancels):
         gate.let_a_step_through()
         await asyncio.sleep(0.01)
     gate.open()
-    with pytest.raises(OSError, match="connection lost"):
-        await call.task
+    await call.task
     assert gate.num_steps < LONG["max_new_tokens"] - 1
 
 

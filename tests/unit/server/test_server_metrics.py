@@ -82,7 +82,7 @@ async def test_who_runs_who_waits_who_is_refused_and_who_left(client, gate):
     assert found["kvpacket_running_kv_bytes"] > 0
     assert found["kvpacket_requests_total{busy}"] == 1
     generations = client.app.state.services.generations
-    generations.cancel(next(reversed(generations._requests)))
+    generations.cancel(next(reversed(generations._generations)))
     assert (await waiting).status_code == 499
     gate.open()
     assert (await running).status_code == 200

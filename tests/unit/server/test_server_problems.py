@@ -34,6 +34,7 @@ STATUS = {
     errors.StoreCorruptError: 500,
     errors.BundleError: 500,
     errors.SwapFailedError: 500,
+    errors.IncompleteUpsertError: 500,
     errors.CancelledError: 499,
     asyncio.QueueFull: 429,
     RuntimeError: 500,
@@ -41,6 +42,8 @@ STATUS = {
 
 
 def made(kind):
+    if kind is errors.IncompleteUpsertError:
+        return kind([], {"d1": "the reason"})
     return kind("d1", "the reason") if kind is errors.DocumentError else kind("the reason")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from kvpacket_store._server.refusals import ShuttingDownError
 from kvpacket_store._server.worker import WorkerPool
 
 from kvpacket_store.errors import CancelledError, NotFoundError, UsageError
@@ -119,8 +120,10 @@ async def test_closing_lets_what_runs_finish_and_drops_what_waits():
     held = Held()
     running, waiting = pool.submit(held), pool.submit(lambda _: ["never"])
     closing = asyncio.create_task(pool.close())
-    with pytest.raises(CancelledError):
+    with pytest.raises(ShuttingDownError):
         await waiting.last()
+    with pytest.raises(ShuttingDownError):
+        pool.submit(lambda _: ["late"])
     assert not closing.done()
     held.go.set()
     await closing

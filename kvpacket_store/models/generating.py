@@ -1,0 +1,62 @@
+"""Hugging Face's ``generate`` on packets: it decodes with the kernels that an engine decodes with.
+
+Where row kernels run, a row of theirs has other bits than one of the library's own forward, which
+is enough to decide a tie otherwise. So on a cache that is made for ``generate`` single rows go
+through the kernels; whatever else is asked of the model goes through the library.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvpacket_store.models.slots import SlotCache
+
+if TYPE_CHECKING:
+    from kvpacket_store.models.model import Model
+
+__all__ = ["for_generate"]
+
+_MUST_BE_UNSET = ("inputs_embeds", "labels", "output_attentions", "output_hidden_states")
+
+
+def for_generate(model: Model, cache: SlotCache) -> SlotCache:
+    """Return the cache, on which ``model.hf.generate`` gives what one token a step gives."""
+    cache.is_for_generate = True
+    if not hasattr(model.hf.forward, "is_for_generate"):
+        model.hf.forward = _with_rows(model)
+    return cache
+
+
+def _with_rows(model: Model) -> Any:
+    """Return the library's forward, but for single rows on caches that are made for generate."""
+    library = model.hf.forward
+
+    @functools.wraps(library)
+    def forward(*args: Any, **named: Any) -> Any:
+        cache = named.get("cache", named.get("past_key_values"))
+        if args or not _is_next_row(cache, named) or not model.rows_are_alike:
+            return library(*args, **named)
+        from transformers.modeling_outputs import CausalLMOutputWithPast
+
+        logits = model.row_step(cache)(int(named["input_ids"][0, 0]))
+        return CausalLMOutputWithPast(logits=logits[None, None], cache=cache)
+
+    forward.is_for_generate = True  # type: ignore[attr-defined]
+    return forward
+
+
+def _is_next_row(cache: object, named: Mapping[str, Any]) -> bool:
+    """Whether one token is to follow all slots of such a cache, and nothing more is wanted."""
+    if not isinstance(cache, SlotCache) or not cache.is_for_generate or not cache.length:
+        return False
+    ids, mask, positions = (
+        named.get(name) for name in ("input_ids", "attention_mask", "position_ids")
+    )
+    if ids is None or tuple(ids.shape) != (1, 1):
+        return False
+    if any(named.get(name) not in (None, False) for name in _MUST_BE_UNSET):
+        return False
+    is_at_end = positions is None or int(positions.max()) == cache.length + cache.position_offset
+    return is_at_end and (mask is None or (mask.dim() == 2 and bool(mask.all())))
