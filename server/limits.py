@@ -33,8 +33,10 @@ class ServerLimits:
         Most of each kind that run at once. Generations share passes over the weights.
     waiting_generations, waiting_ingests : int
         How many more may wait for their turn; one more is answered 429 with ``Retry-After``.
-    waiting_generations_of_key : int
-        The same for the generations of one key: it cannot fill the queue that others wait in.
+    waiting_generations_of_key, waiting_ingests_of_key : int
+        The same for one key: it cannot fill the queue that others wait in.
+    waiting_embeddings : int
+        How many ``POST /v1/embeddings`` may wait for the one that is at it.
     waiting_reports : int
         How many ``GET /stats`` may wait for the one that reads the store.
     running_kv_bytes : int, optional
@@ -59,6 +61,8 @@ class ServerLimits:
     waiting_generations_of_key: int = 16
     running_ingests: int = 1
     waiting_ingests: int = 8
+    waiting_ingests_of_key: int = 4
+    waiting_embeddings: int = 8
     waiting_reports: int = 8
     running_kv_bytes: int | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import traceback
 from datetime import UTC, datetime
 from types import TracebackType
@@ -59,22 +60,26 @@ class LineFormatter(logging.Formatter):
         return members
 
 
+class _StderrHandler(logging.Handler):
+    """Writes to what ``sys.stderr`` is then: whoever replaces it gets the lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
 def log_config(as_json: bool) -> dict[str, Any]:
     """Return the ``logging.config`` of a server process: everything goes to stderr."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": {"()": LineFormatter, "as_json": as_json}},
-        "handlers": {
-            "stderr": {
-                "class": "logging.StreamHandler",
-                "formatter": "lines",
-                "stream": "ext://sys.stderr",
-            }
-        },
-        "loggers": {
-            name: {"handlers": ["stderr"], "level": "INFO", "propagate": False} for name in _OURS
-        },
+        "handlers": {"stderr": {"()": _StderrHandler, "formatter": "lines"}},
+        "loggers": {name: {"handlers": ["stderr"], "level": "INFO"} for name in _OURS},
     }
 
 

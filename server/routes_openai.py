@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from functools import partial
 from typing import Any
@@ -64,7 +63,7 @@ async def embeddings(
     embedder = services.engine.store.embedder
     if body.dimensions not in (None, embedder.dimension):
         raise UsageError(f"embeddings have {embedder.dimension} dimensions; ask for these")
-    vectors = await asyncio.to_thread(embedder.embed, body.input)
+    vectors = await services.embeddings.submit(lambda _: [embedder.embed(body.input)]).last()
     is_text = body.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(row) if is_text else [*row]}

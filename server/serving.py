@@ -74,15 +74,15 @@ def serve(
     if api_keys is None:
         _require_loopback(host)
     keys = None if api_keys is None else read_keys(api_keys)
-    logging.config.dictConfig(log_config(log_json))
-    if api_keys is not None:
-        warn_of_other_readers(api_keys)
     with (
         Store.open(store_path) as store,
         _listening(host, port) as listener,
         _sigterm_as_interrupt(),
         suppress(KeyboardInterrupt),
     ):
+        logging.config.dictConfig(log_config(log_json))
+        if api_keys is not None:
+            warn_of_other_readers(api_keys)
         check_verified(store, required=require_verified)
         app = create_app(
             store, limits=limits, audit=audit, keys=keys, local_names_only=keys is None

@@ -39,9 +39,13 @@ class Services:
         self.limits = limits
         self.metrics = Metrics()
         self.ingests = WorkerPool(
-            "ingest", running=limits.running_ingests, waiting=limits.waiting_ingests
+            "ingest",
+            running=limits.running_ingests,
+            waiting=limits.waiting_ingests,
+            waiting_of_key=limits.waiting_ingests_of_key,
         )
         self.reports = WorkerPool("stats", running=1, waiting=limits.waiting_reports)
+        self.embeddings = WorkerPool("embedding", running=1, waiting=limits.waiting_embeddings)
         self.loaded = asyncio.Event()  # or given up: `engine` tells which
         self.exactness: Exactness | None = None
         self._audit = audit
@@ -120,7 +124,8 @@ class Services:
         self._is_shutting_down = True
         if self._generations is not None:
             self._generations.drain()
-        self.ingests.drain()
+        for pool in (self.ingests, self.reports, self.embeddings):
+            pool.drain()
 
     async def close(self) -> None:
         """Let what runs finish."""
@@ -129,6 +134,7 @@ class Services:
             await self._generations.close()
         await self.ingests.close()
         await self.reports.close()
+        await self.embeddings.close()
 
 
 def _warm_engine(store: Store, audit: float) -> Engine:

@@ -33,7 +33,7 @@ class Arrivals:
         self._changed = threading.Condition()
         self._gives: dict[Request, Give] = {}  # of every request that has not ended
         self._owners: Counter[str] = Counter()  # of the same
-        self._waiting = FairQueue()
+        self._waiting: FairQueue[Request] = FairQueue()
         self._is_closed = False
 
     @property
@@ -68,7 +68,7 @@ class Arrivals:
         """Cancel what waits and what comes."""
         with self._changed:
             self._is_closed = True
-            waiting = self._waiting.requests()
+            waiting = self._waiting.items()
         for request in waiting:
             self.cancel(request)
 

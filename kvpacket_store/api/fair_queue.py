@@ -1,58 +1,72 @@
-"""Whose turn it is: owners one after the other, the requests of each in the order they came."""
+"""Whose turn it is: owners one after the other, the items of each in the order they came."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Any, Generic, Protocol, TypeVar
 
-from kvpacket_store.api.request import Request
-
-__all__ = ["FairQueue"]
+__all__ = ["FairQueue", "Owned"]
 
 
-class FairQueue:
-    """Requests that wait, round-robin over their owners.
+class Owned(Protocol):
+    """What somebody waits for."""
 
-    However many an owner has waiting, at most one of them begins between two of another's. Not safe
+    @property
+    def owner(self) -> str:
+        """Whose it is."""
+
+
+T = TypeVar("T", bound=Owned)
+
+
+class FairQueue(Generic[T]):
+    """What waits, round-robin over its owners.
+
+    However much an owner has waiting, at most one of it is taken between two of another's. Not safe
     for threads: whoever holds it locks it.
     """
 
     def __init__(self) -> None:
-        self._by_owner: dict[str, deque[Request]] = {}  # the first owner is next; none is empty
+        self._by_owner: dict[str, deque[T]] = {}  # the first owner is next; none is empty
 
-    def __bool__(self) -> bool:
-        return bool(self._by_owner)
+    def __len__(self) -> int:
+        return sum(map(len, self._by_owner.values()))
 
-    def requests(self) -> list[Request]:
+    def num_of(self, owner: str) -> int:
+        """Return how much of an owner's waits."""
+        return len(self._by_owner.get(owner, ()))
+
+    def items(self) -> list[T]:
         """Return all that wait."""
-        return [request for own in self._by_owner.values() for request in own]
+        return [item for own in self._by_owner.values() for item in own]
 
-    def append(self, request: Request) -> None:
-        """Let a request wait, behind those of its owner."""
-        self._by_owner.setdefault(request.owner, deque()).append(request)
+    def append(self, item: T) -> None:
+        """Let an item wait, behind those of its owner."""
+        self._by_owner.setdefault(item.owner, deque()).append(item)
 
-    def take(self) -> Request | None:
-        """Return who is next, out of the queue; their owner's next one waits for all the others."""
+    def take(self) -> T | None:
+        """Return who is next, out of the queue; its owner's next one waits for all the others."""
         if not self._by_owner:
             return None
         owner = next(iter(self._by_owner))
         own = self._by_owner.pop(owner)
-        request = own.popleft()
+        item = own.popleft()
         if own:
             self._by_owner[owner] = own
-        return request
+        return item
 
-    def put_back(self, request: Request) -> None:
-        """Let a request that was taken be next again."""
-        own = self._by_owner.pop(request.owner, deque())
-        own.appendleft(request)
-        self._by_owner = {request.owner: own, **self._by_owner}
+    def put_back(self, item: T) -> None:
+        """Let an item that was taken be next again."""
+        own = self._by_owner.pop(item.owner, deque())
+        own.appendleft(item)
+        self._by_owner = {item.owner: own, **self._by_owner}
 
-    def remove(self, request: Request) -> bool:
-        """Take a request out; say whether it was there."""
-        own = self._by_owner.get(request.owner, deque())
-        if request not in own:
+    def remove(self, item: T) -> bool:
+        """Take an item out; say whether it was there."""
+        own: deque[Any] = self._by_owner.get(item.owner, deque())
+        if item not in own:
             return False
-        own.remove(request)
+        own.remove(item)
         if not own:
-            del self._by_owner[request.owner]
+            del self._by_owner[item.owner]
         return True

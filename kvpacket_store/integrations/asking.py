@@ -32,9 +32,9 @@ def request_of(engine: Engine, own: Mapping[str, Any], call: Mapping[str, Any]) 
     model = engine.store.meta.model
     if asked.pop("model", model) != model:
         raise UsageError(f"this store is for {model!r}; open another store for another model")
-    request = {**own, **asked}
-    request["max_new_tokens"] = request.pop("max_tokens")
-    return request
+    if "max_tokens" in asked:
+        asked["max_new_tokens"] = asked.pop("max_tokens")
+    return {**own, **asked}
 
 
 def pieces_of(

@@ -35,8 +35,9 @@ def _with_rows(model: Model) -> Any:
 
     @functools.wraps(library)
     def forward(*args: Any, **named: Any) -> Any:
-        cache = named.get("cache", named.get("past_key_values"))
-        if args or not _is_next_row(cache, named) or not model.rows_are_alike:
+        cache: Any = named.get("cache", named.get("past_key_values"))
+        is_ours = isinstance(cache, SlotCache) and cache.is_for_generate and not args
+        if not is_ours or not _is_next_row(cache, named) or not model.rows_are_alike:
             return library(*args, **named)
         from transformers.modeling_outputs import CausalLMOutputWithPast
 
@@ -47,9 +48,9 @@ def _with_rows(model: Model) -> Any:
     return forward
 
 
-def _is_next_row(cache: object, named: Mapping[str, Any]) -> bool:
-    """Whether one token is to follow all slots of such a cache, and nothing more is wanted."""
-    if not isinstance(cache, SlotCache) or not cache.is_for_generate or not cache.length:
+def _is_next_row(cache: SlotCache, named: Mapping[str, Any]) -> bool:
+    """Whether one token is to follow all slots of a cache, and nothing more is wanted."""
+    if not cache.length:
         return False
     ids, mask, positions = (
         named.get(name) for name in ("input_ids", "attention_mask", "position_ids")

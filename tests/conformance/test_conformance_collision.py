@@ -36,7 +36,7 @@ def collide(monkeypatch):
     """A function: from now on all packets share one key."""
 
     def start():
-        for room in ("prefill.prefiller", "api.loader"):
+        for room in ("prefill.prefiller", "api.shared_bodies"):
             monkeypatch.setattr(f"kvpacket_store.{room}.packet_key", lambda identity: COLLIDING)
 
     return start

@@ -14,5 +14,6 @@ NAMED = sorted(
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_a_named_test_is_there(path, name):
     text = (ROOT / path).read_text()
-    wanted = rf"^ *(async )?def {name}\(" if name else r"^ *def test_|^Test\w+ ="
+    any_test = r"^ *(async )?def test_|^(class )?Test\w+( =|\()"
+    wanted = rf"^ *(async )?def {name}\(" if name else any_test
     assert re.search(wanted, text, re.MULTILINE)

@@ -200,7 +200,7 @@ class ChatKVPacket(BaseChatModel):
         own = {
             "namespace": self.namespace,
             "keep": self.keep,
-            "max_tokens": self.max_tokens,
+            "max_new_tokens": self.max_tokens,
             "temperature": self.temperature,
             "timeout": self.timeout,
             "stop": tuple((self.stop if stop is None else stop) or ()),

@@ -168,7 +168,7 @@ class KVPacketLLM(LLM):
         documents: Iterable[AnyNode] = call.pop("documents", ())
         own = {
             "namespace": self.namespace,
-            "max_tokens": self.max_tokens,
+            "max_new_tokens": self.max_tokens,
             "temperature": self.temperature,
             "timeout": self.timeout,
             **self.options,

@@ -76,8 +76,11 @@ def test_nothing_is_lost_or_doubled_whatever_happens(events):
                 queue.put_back(request)
             else:
                 waiting.remove(request)
-        assert bool(queue) == bool(waiting)
-        assert set(queue.requests()) == set(waiting)
+        assert len(queue) == len(waiting)
+        assert all(
+            queue.num_of(owner) == sum(r.owner == owner for r in waiting) for owner in "abcd"
+        )
+        assert set(queue.items()) == set(waiting)
 
 
 @pytest.mark.parametrize("flood", [6])

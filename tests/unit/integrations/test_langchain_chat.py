@@ -142,6 +142,9 @@ def test_what_it_cannot_read_is_refused_not_cut(chat, messages, reason):
 
 def test_options_of_a_call_go_before_the_models_own(engine, chat):
     assert chat.invoke(QUESTION, max_tokens=3).usage_metadata["output_tokens"] == 3
+    own = chat.model_copy(update={"options": {"max_new_tokens": 5, "ignore_eos": True}})
+    assert own.invoke(QUESTION).usage_metadata["output_tokens"] == 5
+    assert own.invoke(QUESTION, max_tokens=2).usage_metadata["output_tokens"] == 2
     seeded = {"temperature": 1.5, "seed": 7}
     assert chat.invoke(QUESTION, **seeded).content == direct(engine, **seeded).text
     bound = chat.bind(documents=["oxygen"], decode="verified")

@@ -89,6 +89,24 @@ async def test_so_they_are_on_openais_surface(client):
         assert status == 200 or "at most" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("limits", [ServerLimits(waiting_embeddings=0)])
+async def test_only_so_many_embed_at_once(client, store, monkeypatch):
+    inside, go, embed = threading.Event(), threading.Event(), store.embedder.embed
+
+    def held(texts):
+        inside.set()
+        assert go.wait(60)
+        return embed(texts)
+
+    monkeypatch.setattr(store.embedder, "embed", held)
+    first = asyncio.create_task(client.post("/v1/embeddings", json={"input": "a"}))
+    assert await asyncio.to_thread(inside.wait, 60)
+    refused = await client.post("/v1/embeddings", json={"input": "b"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+    go.set()
+    assert (await first).status_code == 200
+
+
 @pytest.fixture
 def timed_out(client, monkeypatch):
     """An event: the server has ended a request for its time."""

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from kvpacket_store._server.refusals import ShuttingDownError
+from kvpacket_store._server.request_record import RequestRecord, at
 from kvpacket_store._server.worker import WorkerPool
 
 from kvpacket_store.errors import CancelledError, NotFoundError, UsageError
@@ -74,6 +75,27 @@ async def test_waiting_work_has_its_turn_in_order(pool):
         work.go.set()
     assert [await one.last() for one in submitted] == ["a", "b", "c"]
     assert log == ["a", "b", "c"]
+
+
+async def test_keys_have_turns_and_none_fills_the_queue():
+    pool = WorkerPool("fair", running=1, waiting=4, waiting_of_key=2)
+    log, submitted = [], []
+
+    def submit(key, work):
+        with at(RequestRecord("id", key_name=key)):
+            submitted.append(pool.submit(work))
+
+    works = [Held(name, log) for name in ("a1", "a2", "a3", "b1")]
+    for work in works[:3]:
+        submit("a", work)
+    with pytest.raises(asyncio.QueueFull, match="2 fair requests of this key wait"):
+        submit("a", Held("a4"))
+    submit("b", works[3])
+    for work in works:
+        work.go.set()
+    assert [await work.last() for work in submitted] == ["a1", "a2", "a3", "b1"]
+    assert log == ["a1", "a2", "b1", "a3"]
+    await pool.close()
 
 
 async def test_waiting_work_that_is_cancelled_never_runs_and_frees_its_place(pool):
