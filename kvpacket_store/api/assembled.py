@@ -10,7 +10,7 @@ from kvpacket_store.api.loaded_body import LoadedBody
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import Query, SelectedDocument
 from kvpacket_store.api.swap_in import SwapPart
-from kvpacket_store.assemble import AssemblyPlan
+from kvpacket_store.assemble import AssemblyPlan, Before, Predecessors
 from kvpacket_store.models import SlotCache
 from kvpacket_store.prefill import BodyKV
 from kvpacket_store.types import TokenIds
@@ -23,8 +23,8 @@ class Assembled:
     """A prompt in slots: packets placed, the question not yet run, nor turns before it.
 
     ``swap_parts`` are packets of which the slots hold what their base gives; ``base_bytes`` what
-    was read for these; ``exact_parts`` are the others, their first slots and the positions
-    between the preamble and them, where there are any of the first kind. ``draft`` are the packets
+    was read for these; ``exact_parts`` are the others, their first slots and what lies before
+    them, where there are any of the first kind. ``draft`` are the packets
     that draft for a joint prefill. ``text_ids`` are the prompt's tokens without the soft ones.
     ``made`` are packets that were prefilled for it and are to be kept, by packet key.
     """
@@ -42,7 +42,7 @@ class Assembled:
     adapter_tokens: int
     swap_parts: list[SwapPart] = field(default_factory=list)
     base_bytes: int = 0
-    exact_parts: list[tuple[BodyKV, int, int]] = field(default_factory=list)
+    exact_parts: list[tuple[BodyKV, int, Before]] = field(default_factory=list)
     draft: Assembled | None = None
     text_ids: TokenIds = ()
     selected: Sequence[SelectedDocument] = ()
@@ -54,21 +54,14 @@ class Placing:
 
     ahead: ReadAhead[tuple[str, str], LoadedBody]
 
-    def __init__(
-        self,
-        preamble_tokens: int,
-        starts: Iterator[int],
-        *,
-        from_base: bool,
-        keep: bool = False,
-    ) -> None:
-        self.preamble_tokens = preamble_tokens
+    def __init__(self, starts: Iterator[int], *, from_base: bool, keep: bool = False) -> None:
         self.starts = starts
         self._from_base = from_base
         self._keep = keep
         self.made: dict[str, BodyKV] = {}
         self.swap_parts: list[SwapPart] = []
-        self.exact_parts: list[tuple[BodyKV, int, int]] = []
+        self.exact_parts: list[tuple[BodyKV, int, Before]] = []
+        self.predecessors = Predecessors()
         self.loaded: list[LoadedBody] = []
         self.documents: list[UsedDocument] = []
 
@@ -79,12 +72,12 @@ class Placing:
         loaded.forget()
         self.loaded.append(loaded)
 
-    def note(self, loaded: LoadedBody, document_id: str, start: int, positions_before: int) -> None:
+    def note(self, loaded: LoadedBody, document_id: str, start: int, before: Before) -> None:
         """Remember what a prompt's exact K and V are made of, where its slots hold bases."""
         if not self._from_base:
             return
         if loaded.kv_digest is None:
-            self.exact_parts.append((loaded.body, start, positions_before))
+            self.exact_parts.append((loaded.body, start, before))
             return
         positions = loaded.body.k.shape[2]
         self.swap_parts.append(
@@ -92,7 +85,7 @@ class Placing:
                 loaded.packet_key,
                 document_id,
                 start,
-                positions_before,
+                before,
                 positions,
                 loaded.kv_digest,
                 loaded.token_ids,

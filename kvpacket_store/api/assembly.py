@@ -16,7 +16,7 @@ from kvpacket_store.api.loader import LoadedBody, PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.selection import Query, SelectedDocument
 from kvpacket_store.api.swap_in import SwapIn, SwapPolicy
-from kvpacket_store.assemble import AssemblyPlan, place, plan_assembly
+from kvpacket_store.assemble import AssemblyPlan, Before, place, plan_assembly
 from kvpacket_store.memory import MemoryTier
 from kvpacket_store.models import PromptFormat, SlotCache, SwapCache, raise_if_cancelled
 from kvpacket_store.prefill import BodyKV
@@ -60,9 +60,7 @@ class Assembler:
         plan = self._plan(prompt, selected, question_ids, max_new_tokens)
         cache = self._store.model.new_cache(plan.num_slots)
         preamble_is_cached = self._place_preamble(prompt, cache, timings)
-        built = Placing(
-            plan.preamble_tokens, iter(plan.packet_starts), from_base=from_base, keep=query.keep
-        )
+        built = Placing(iter(plan.packet_starts), from_base=from_base, keep=query.keep)
         with self._ahead(namespace, selected, from_base) as built.ahead:
             for document in selected:
                 used = self._place_document(namespace, document, cache, built, timings)
@@ -108,8 +106,8 @@ class Assembler:
         cache.set_length(plan.question_start)
         preamble, _ = self._preamble(assembled.preamble_ids)
         header = self._loader.header()
-        headers = ((header, start, 0) for start in plan.packet_starts)
-        shared = [(preamble, 0, 0), *headers, *assembled.exact_parts]
+        headers = ((header, start, None) for start in plan.packet_starts)
+        shared = [(preamble, 0, None), *headers, *assembled.exact_parts]
         return cache, SwapIn(
             store,
             self._loader,
@@ -222,7 +220,8 @@ class Assembler:
             raise_if_cancelled()
             loaded = self._load(namespace, ref.packet_key, document, built, timings)
             start = next(built.starts)
-            before = start - built.preamble_tokens
+            positions = self._soft_tokens + len(loaded.token_ids)
+            before = built.predecessors.then(loaded.token_ids, positions)
             self._place_packet(cache, loaded, start, before, timings)
             built.note(loaded, document.id, start + self._store.adapter.header_slots, before)
             fell_back = loaded.fallback_reason is not None
@@ -252,7 +251,7 @@ class Assembler:
         return loaded
 
     def _place_packet(
-        self, cache: SlotCache, loaded: LoadedBody, start: int, before: int, timings: Timings
+        self, cache: SlotCache, loaded: LoadedBody, start: int, before: Before, timings: Timings
     ) -> None:
         started = time.perf_counter()
         model, kv_dtype = self._store.model, self._store.kv_dtype

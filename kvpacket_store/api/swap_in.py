@@ -13,7 +13,7 @@ from kvpacket_store.api.loader import PacketLoader
 from kvpacket_store.api.read_ahead import ReadAhead
 from kvpacket_store.api.records import open_packet
 from kvpacket_store.api.turns import Turns
-from kvpacket_store.assemble import place_layer
+from kvpacket_store.assemble import Before, place_layer
 from kvpacket_store.codec import RecordReader
 from kvpacket_store.errors import CodecError, NotFoundError, StoreCorruptError, SwapFailedError
 from kvpacket_store.models import SwapCache, transfer_to
@@ -33,13 +33,13 @@ Link = Callable[[int], None]
 class SwapPart:
     """A packet of which slots hold what its base gives, ``positions`` from ``start`` on.
 
-    ``positions_before`` lie between the preamble and it.
+    ``before`` says what lies between the preamble and it.
     """
 
     packet_key: str
     document_id: str
     start: int
-    positions_before: int
+    before: Before
     positions: int
     kv_digest: str
     token_ids: TokenIds
@@ -84,9 +84,9 @@ class SwapIn:
         Whose.
     cache : SwapCache
         Filled.
-    shared : sequence of (BodyKV, int, int)
-        What needs no reading: preamble, headers, packets at hand; the slot where it begins, and the
-        positions between the preamble and it, 0 where nothing is to be corrected.
+    shared : sequence of (BodyKV, int, Before or None)
+        What needs no reading: preamble, headers, packets at hand; the slot where it begins, and
+        what lies before it, None where nothing is to be corrected.
     parts : sequence of SwapPart
         What is read.
     policy : SwapPolicy
@@ -100,7 +100,7 @@ class SwapIn:
         namespace: str,
         cache: SwapCache,
         *,
-        shared: Sequence[tuple[BodyKV, int, int]],
+        shared: Sequence[tuple[BodyKV, int, Before | None]],
         parts: Sequence[SwapPart],
         policy: SwapPolicy,
     ) -> None:
@@ -146,7 +146,7 @@ class SwapIn:
         for part, reason in self._failures.items():
             body = self._made_again(part)
             with self._transfer.running():  # after what is queued there already
-                self._place(body, part.start, part.positions_before)
+                self._place(body, part.start, part.before)
             self.fallbacks.append(Fallback(part.packet_key, reason))
         self._failures.clear()
         self._cache.all_is_here(self._transfer.sent())
@@ -195,8 +195,8 @@ class SwapIn:
     def _fill(self) -> None:
         """Run in the background: whatever happens, those who wait are let go."""
         try:
-            for body, start, positions_before in self._shared:
-                self._place(body, start, positions_before)
+            for body, start, before in self._shared:
+                self._place(body, start, before)
             with ReadAhead(self._read, self._parts) as ahead:
                 for part in self._parts:
                     if self._is_abandoned:
@@ -218,7 +218,7 @@ class SwapIn:
             return
         if is_last and self.policy.streams_layers:
             self._may_begin.set()
-        place = self._placer(part.start, part.positions_before)
+        place = self._placer(part.start, part.before)
         try:
             for layer, (k, v) in enumerate(_layers(reader)):
                 place(layer, k, v)
@@ -245,15 +245,15 @@ class SwapIn:
         except (NotFoundError, StoreCorruptError):
             return self._store.prefiller.segment(part.token_ids)
 
-    def _place(self, body: BodyKV, start: int, positions_before: int) -> None:
-        place = self._placer(start, positions_before)
+    def _place(self, body: BodyKV, start: int, before: Before | None) -> None:
+        place = self._placer(start, before)
         for layer, (k, v) in enumerate(zip(body.k, body.v, strict=True)):
             place(layer, k, v)
 
     def _placer(
-        self, start: int, positions_before: int
+        self, start: int, before: Before | None
     ) -> Callable[[int, BitArray, BitArray], None]:
-        correct = self._store.corrector.behind(positions_before)
+        correct = None if before is None else self._store.corrector.behind(before)
         return partial(place_layer, self._transfer, self._cache, start=start, correct=correct)
 
 

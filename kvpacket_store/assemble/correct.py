@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from kvpacket_store.adapters import DISTANCE_EDGES, Adapter
+from kvpacket_store.assemble.before import Before
 from kvpacket_store.errors import AdapterError
 from kvpacket_store.models import Model
 
@@ -16,6 +17,14 @@ __all__ = ["Correct", "Corrector"]
 
 Correct: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Layer, its K before RoPE and V ``[H, T, D]`` → what is to be placed."""
+
+
+class _Kind(NamedTuple):
+    """Rows that repeat alike: which map they get, and which bias each."""
+
+    number: int
+    rows: torch.Tensor
+    bucket: torch.Tensor
 
 
 class Corrector:
@@ -37,13 +46,13 @@ class Corrector:
     --------
     ::
 
-        correct = corrector.behind(300)  # None where nothing is to be corrected
+        before = predecessors.then(token_ids, positions=len(token_ids))
+        correct = corrector.behind(before)  # None where nothing is to be corrected
         place(model, cache, k, v, kv_dtype=kv_dtype, start=327, correct=correct)
     """
 
     def __init__(self, adapter: Adapter, model: Model) -> None:
         self._correction = correction = adapter.correction
-        self._trailer_tokens = adapter.trailer_tokens
         if correction is None:
             return
         layout = model.layout
@@ -56,24 +65,40 @@ class Corrector:
         self._biases = torch.tensor(correction.biases, device=model.device)
         self._edges = torch.tensor(DISTANCE_EDGES, device=model.device)
 
-    def behind(self, positions_before: int) -> Correct | None:
-        """Return what corrects a packet behind so many positions; None for the first one.
-
-        Positions are those after the preamble: document tokens, and soft ones that stay.
-        """
-        if self._correction is None or not positions_before:
+    def behind(self, before: Before) -> Correct | None:
+        """Return what corrects a packet that stands there; None for the first one."""
+        if self._correction is None or not before.positions:
             return None
-        return partial(self._corrected, self._correction.weight(positions_before))
+        weight = self._correction.weight(before.positions)
+        return partial(self._corrected, weight, self._kinds(before))
+
+    def _kinds(self, before: Before) -> list[_Kind]:
+        """Sort the rows of a segment by how they repeat what lies before it."""
+        repeats = torch.from_numpy(before.repeats).to(self._maps.device)
+        distance = torch.arange(len(repeats), device=self._maps.device)
+        bucket = torch.bucketize(distance, self._edges, right=True)
+        found = []
+        for kind in range(len(self._maps)):
+            rows = (repeats.clamp_max(len(self._maps) - 1) == kind).nonzero()[:, 0]
+            if len(rows):
+                found.append(_Kind(kind, rows, bucket[rows]))
+        return found
 
     def _corrected(
-        self, weight: float, layer: int, k: torch.Tensor, v: torch.Tensor
+        self,
+        weight: float,
+        kinds: Sequence[_Kind],
+        layer: int,
+        k: torch.Tensor,
+        v: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        count = k.shape[1] - self._trailer_tokens  # a trailer stays as it was learned
-        bucket = torch.bucketize(torch.arange(count, device=k.device), self._edges, right=True)
         found = []
         for side, x in enumerate((k, v)):
-            wide = x[:, :count].float()
-            shift = torch.bmm(wide, self._maps[side, layer]) + self._biases[side, layer][:, bucket]
-            corrected = (wide + weight * shift).to(x.dtype)
-            found.append(torch.cat([corrected, x[:, count:]], dim=1))
+            corrected = x.clone()  # a trailer stays as it was learned
+            for kind, rows, bucket in kinds:
+                wide = x[:, rows].float()
+                biases = self._biases[kind, side, layer][:, bucket]
+                shift = torch.bmm(wide, self._maps[kind, side, layer]) + biases
+                corrected[:, rows] = (wide + weight * shift).to(x.dtype)
+            found.append(corrected)
         return found[0], found[1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from kvpacket_store.assemble import Correct, Corrector, place
+from kvpacket_store.assemble import Correct, Corrector, Predecessors, place
 from kvpacket_store.models import SlotCache
 from kvpacket_store.prefill import BodyKV, Prefiller
 from kvpacket_store.quality.prompt import PromptTokens
@@ -98,9 +98,10 @@ class PacketSet:
         model, prompt = self._prefiller.model, self.prompt
         cache = model.new_cache(self.num_slots + len(prompt.question) + prompt.room_tokens)
         corrector = Corrector(self._prefiller.adapter, model)
-        first = start = self._put(cache, self._preamble, 0)
-        for body in self._bodies:
-            correct = corrector.behind(start - first)
+        predecessors, header = Predecessors(), self._prefiller.adapter.header_slots
+        start = self._put(cache, self._preamble, 0)
+        for segment, body in zip(prompt.segments, self._bodies, strict=True):
+            correct = corrector.behind(predecessors.then(segment, header + body.k.shape[2]))
             start = self._put(cache, self._header, start)
             start = self._put(cache, body, start, correct)
         cache.set_length(start)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kvpacket_store.adapters import DISTANCE_EDGES, Adapter, Correction
-from kvpacket_store.assemble import Corrector, place
+from kvpacket_store.adapters import DISTANCE_EDGES, REPEAT_KINDS, Adapter, Correction
+from kvpacket_store.assemble import Before, Corrector, Predecessors, place
 from kvpacket_store.models import Model, SlotCache, bits_to_tensor
 from kvpacket_store.prefill import BodyKV, Prefiller
 from kvpacket_store.training.loss import top_k_kl
@@ -23,41 +23,58 @@ __all__ = ["STRENGTHS", "corrected_kl", "fit_correction"]
 
 STRENGTHS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 _HALF_TOKENS = 150  # of 50, 150 and 400 tried
-_RIDGE = 0.01  # of the mean variance; 0.003 to 0.3 give the same
+_RIDGE = 0.03  # of the mean variance; maps of repeated rows have less to go by than that of all
 _BUCKETS = len(DISTANCE_EDGES) + 1
 
 
 class _Sums:
-    """Normal equations ``x'x`` and ``x'y`` of each layer and head, K and V apart."""
+    """Normal equations ``x'x`` and ``x'y`` of each layer and head, K and V apart.
+
+    ``x`` has a row and its bias for all, then both again for rows that repeat, and once more for
+    those that repeat with the token before them: the penalty is on what these add.
+    """
 
     def __init__(self, model: Model) -> None:
         layout = model.layout
         self._heads = (2, layout.num_layers, layout.num_kv_heads)
-        width = layout.head_dim + _BUCKETS
+        self._dim = layout.head_dim
+        width = layout.head_dim + _BUCKETS + (REPEAT_KINDS - 1) * (layout.head_dim + 1)
         self._xx = torch.zeros(*self._heads, width, width, dtype=torch.float64)
         self._xy = torch.zeros(*self._heads, width, layout.head_dim, dtype=torch.float64)
         self._edges = torch.tensor(DISTANCE_EDGES)
 
-    def take(self, alone: torch.Tensor, joint: torch.Tensor, weight: float) -> None:
+    def take(self, alone: torch.Tensor, joint: torch.Tensor, before: Before) -> None:
         """Count one packet in: ``[2, L, H, n, D]`` alone, and as the joint prefill has it."""
         bucket = torch.bucketize(torch.arange(alone.shape[3]), self._edges, right=True)
-        ones = torch.nn.functional.one_hot(bucket, _BUCKETS).float()
-        ones = ones.expand(*self._heads, *ones.shape)
-        x = weight * torch.cat([alone, ones], dim=-1)
+        parts = [alone, self._of_all(torch.nn.functional.one_hot(bucket, _BUCKETS).float())]
+        repeats = torch.from_numpy(before.repeats)
+        for kind in range(1, REPEAT_KINDS):
+            does = (repeats >= kind).float()[:, None]
+            parts += [does * alone, self._of_all(does)]
+        weight = before.positions / (before.positions + _HALF_TOKENS)
+        x = weight * torch.cat(parts, dim=-1)
         self._xx += (x.mT @ x).double()
         self._xy += (x.mT @ (joint - alone)).double()
 
     def solve(self) -> Correction:
         """Return the fit at full strength."""
-        dim = self._xy.shape[-1]
-        rows = self._xx[..., dim:, dim:].sum((-2, -1))  # weights squared, of all rows
-        means = self._xx[..., dim:, :dim].sum(-2)
+        dim, first = self._dim, self._dim + _BUCKETS
+        rows = self._xx[..., dim:first, dim:first].sum((-2, -1))  # weights squared, of all rows
+        means = self._xx[..., dim:first, :dim].sum(-2)
         spread = self._xx.diagonal(dim1=-2, dim2=-1)[..., :dim] - means**2 / rows[..., None]
-        penalty = torch.full(self._xx.shape[:-1], 1e-6, dtype=torch.float64)
-        penalty[..., :dim] = _RIDGE * spread.mean(-1, keepdim=True).clamp_min(1e-6)
+        ridge = _RIDGE * spread.mean(-1, keepdim=True).clamp_min(1e-6)
+        penalty = ridge.expand(self._xx.shape[:-1]).clone()
+        for start in (dim, *range(first + dim, penalty.shape[-1], dim + 1)):
+            penalty[..., start : start + (_BUCKETS if start == dim else 1)] = 1e-6
         found = torch.linalg.solve(self._xx + torch.diag_embed(penalty), self._xy).float()
-        maps, biases = found[..., :dim, :].contiguous(), found[..., dim:, :].contiguous()
-        return Correction(maps.numpy(), biases.numpy(), _HALF_TOKENS)
+        maps, biases = [found[..., :dim, :]], [found[..., dim:first, :]]
+        for start in range(first, found.shape[-2], dim + 1):
+            maps.append(maps[-1] + found[..., start : start + dim, :])
+            biases.append(biases[-1] + found[..., start + dim : start + dim + 1, :])
+        return Correction(torch.stack(maps).numpy(), torch.stack(biases).numpy(), _HALF_TOKENS)
+
+    def _of_all(self, columns: torch.Tensor) -> torch.Tensor:
+        return columns.expand(*self._heads, *columns.shape)
 
 
 def fit_correction(
@@ -84,14 +101,14 @@ def fit_correction(
     for number, sample in enumerate(samples):
         ids = (*sample.preamble, *(i for segment in sample.segments for i in segment))
         whole = torch.stack(model.capture(ids, model.new_cache(len(ids)))).float().cpu()
-        start, before = len(sample.preamble), 0
+        start, predecessors = len(sample.preamble), Predecessors()
         for segment in sample.segments:
             end = start + len(segment)
-            if before:
-                weight = before / (before + _HALF_TOKENS)
+            before = predecessors.then(segment, soft + len(segment))
+            if before.positions:
                 alone = _as_tensor(prefiller.segment(segment), prefiller)[:, :, :, : len(segment)]
-                sums.take(alone, whole[:, :, :, start:end], weight)
-            start, before = end, before + soft + len(segment)
+                sums.take(alone, whole[:, :, :, start:end], before)
+            start = end
         told((number + 1) / len(samples))
     return sums.solve()
 
@@ -140,12 +157,13 @@ def _placed(
 ) -> SlotCache:
     """Put a sample's packets into slots, with room for a question and its answer."""
     model, header = prefiller.model, prefiller.header()
-    slots = sum(body.k.shape[2] + header.k.shape[2] for body in bodies)
+    slots = sum(header.k.shape[2] + body.k.shape[2] for body in bodies)
     cache = model.new_cache(len(sample.preamble) + slots + room)
     model.forward(sample.preamble, cache)
-    start = first = cache.length
-    for body in bodies:
-        correct = corrector.behind(start - first)
+    start, predecessors = cache.length, Predecessors()
+    for segment, body in zip(sample.segments, bodies, strict=True):
+        positions = header.k.shape[2] + body.k.shape[2]
+        correct = corrector.behind(predecessors.then(segment, positions))
         for part, change in ((header, None), (body, correct)):
             place(
                 model, cache, part.k, part.v,

@@ -9,13 +9,13 @@ from safetensors.numpy import load_file, save_file
 from kvpacket_store.adapters import Adapter, Correction, load_adapter, save_adapter
 from kvpacket_store.errors import AdapterError
 
-SHAPE = (2, 3, 2, 8)
+SHAPE = (3, 2, 3, 2, 8)
 
 
 def correction(seed=0, half_tokens=150):
     rng = np.random.default_rng(seed)
     maps = rng.standard_normal((*SHAPE, 8)).astype(np.float32)
-    biases = rng.standard_normal((*SHAPE[:3], 10, 8)).astype(np.float32)
+    biases = rng.standard_normal((*SHAPE[:4], 10, 8)).astype(np.float32)
     return Correction(maps, biases, half_tokens)
 
 
@@ -53,7 +53,7 @@ def test_a_file_gives_it_back(tmp_path, strength):
     ("change", "metadata"),
     [
         ({"correction_biases": None}, {"half_tokens": "150"}),
-        ({"correction_maps": np.zeros((2, 3, 2, 8, 4), np.float32)}, {"half_tokens": "150"}),
+        ({"correction_maps": np.zeros((3, 2, 3, 2, 8, 4), np.float32)}, {"half_tokens": "150"}),
         ({"correction_maps": np.full((*SHAPE, 8), np.inf, np.float32)}, {"half_tokens": "150"}),
         ({}, {"half_tokens": "0"}),
         ({}, {"half_tokens": "many"}),
@@ -73,9 +73,11 @@ def test_a_damaged_file_is_refused(tmp_path, change, metadata):
 @pytest.mark.parametrize(
     ("maps", "biases"),
     [
-        (np.zeros((*SHAPE, 8)), np.zeros((*SHAPE[:3], 10, 8), np.float32)),
-        (np.zeros((*SHAPE, 8), np.float32), np.zeros((*SHAPE[:3], 9, 8), np.float32)),
-        (np.zeros((3, 3, 2, 8, 8), np.float32), np.zeros((3, 3, 2, 10, 8), np.float32)),
+        (np.zeros((*SHAPE, 8)), np.zeros((*SHAPE[:4], 10, 8), np.float32)),
+        (np.zeros((*SHAPE, 8), np.float32), np.zeros((*SHAPE[:4], 9, 8), np.float32)),
+        (np.zeros((3, 3, 3, 2, 8, 8), np.float32), np.zeros((3, 3, 3, 2, 10, 8), np.float32)),
+        (np.zeros((2, *SHAPE[1:], 8), np.float32), np.zeros((2, *SHAPE[1:4], 10, 8), np.float32)),
+        (np.zeros((*SHAPE[1:], 8), np.float32), np.zeros((*SHAPE[1:4], 10, 8), np.float32)),
         (np.zeros(4, np.float32), np.zeros(4, np.float32)),
     ],
 )

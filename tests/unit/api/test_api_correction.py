@@ -18,7 +18,7 @@ from kvpacket_store.quality.prompt import PromptTokens
 @pytest.fixture
 def corrected_store(new_store, layered_store, pack_of, model):
     layout = model.layout
-    shape = (2, layout.num_layers, layout.num_kv_heads)
+    shape = (3, 2, layout.num_layers, layout.num_kv_heads)
     rng = np.random.default_rng(0)
     maps = 0.3 * rng.standard_normal((*shape, layout.head_dim, layout.head_dim)).astype(np.float32)
     biases = rng.standard_normal((*shape, 10, layout.head_dim)).astype(np.float32)
@@ -109,7 +109,7 @@ def test_a_correction_of_another_shape_is_refused_before_anything_is_made(
     corrected_store, new_store
 ):
     correction = corrected_store.adapter.correction
-    less = Correction(correction.maps[:, 1:].copy(), correction.biases[:, 1:].copy(), 20)
+    less = Correction(correction.maps[:, :, 1:].copy(), correction.biases[:, :, 1:].copy(), 20)
     with pytest.raises(AdapterError, match="others"):
         new_store(name="wrong.kvps", adapter=replace(corrected_store.adapter, correction=less))
     assert not (corrected_store.path.parent / "wrong.kvps").exists()

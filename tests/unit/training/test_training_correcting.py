@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from kvpacket_store.adapters import Adapter, load_adapter
-from kvpacket_store.assemble import Corrector
+from kvpacket_store.adapters import REPEAT_KINDS, Adapter, load_adapter
+from kvpacket_store.assemble import Before, Corrector, Predecessors
 from kvpacket_store.errors import StoreFullError, UsageError
 from kvpacket_store.models import bits_to_tensor
 from kvpacket_store.prefill import Prefiller, preamble_adapter
-from kvpacket_store.training import TrainOptions, correct_adapter, gather
+from kvpacket_store.training import TrainOptions, correct_adapter, correcting, gather
 from kvpacket_store.training.correcting import STRENGTHS, _Sums, fit_correction
 from kvpacket_store.training.samples import Sampler
 from kvpacket_store.training.sources import split
@@ -21,19 +21,24 @@ OPTIONS = TrainOptions(
 )
 
 
-def test_a_planted_map_is_found(model):
+def test_planted_maps_are_found(model, monkeypatch):
+    monkeypatch.setattr(correcting, "_RIDGE", 1e-4)  # which pulls kinds of rows together
     layout, generator = model.layout, torch.Generator().manual_seed(0)
     heads = (2, layout.num_layers, layout.num_kv_heads)
     dim = layout.head_dim
-    planted = torch.randn(*heads, dim, dim, generator=generator)
-    bias = torch.randn(*heads, 1, dim, generator=generator)
+    planted = torch.randn(REPEAT_KINDS, *heads, dim, dim, generator=generator)
+    bias = torch.randn(REPEAT_KINDS, *heads, 1, dim, generator=generator)
     sums = _Sums(model)
-    for weight in (0.3, 0.6, 0.8):
-        alone = torch.randn(*heads, 400, dim, generator=generator)
-        sums.take(alone, alone + weight * (alone @ planted + bias), weight)
+    for positions in (60, 150, 600, 900):
+        repeats = np.random.default_rng(positions).integers(0, REPEAT_KINDS, 900).astype(np.uint8)
+        alone = torch.randn(*heads, 900, dim, generator=generator)
+        shifts = alone @ planted + bias
+        kinds = torch.from_numpy(repeats).long().expand(1, *heads, dim, -1).mT
+        shift = shifts.gather(0, kinds)[0] * positions / (positions + 150)
+        sums.take(alone, alone + shift, Before(positions, repeats))
     found = sums.solve()
     np.testing.assert_allclose(found.maps, planted.numpy(), atol=0.1)
-    np.testing.assert_allclose(found.biases, bias.numpy().repeat(10, axis=3), atol=0.1)
+    np.testing.assert_allclose(found.biases, bias.numpy().repeat(10, axis=4), atol=0.1)
 
 
 @pytest.fixture
@@ -91,15 +96,16 @@ def squared_errors(model, adapter, samples):
     for sample in samples:
         ids = (*sample.preamble, *(i for segment in sample.segments for i in segment))
         _, joint = model.capture(ids, model.new_cache(len(ids)))
-        at, before = len(sample.preamble), 0
+        at, predecessors = len(sample.preamble), Predecessors()
         for segment in sample.segments:
             k, v = (bits_to_tensor(b, prefiller.kv_dtype) for b in vars_of(prefiller, segment))
+            before = predecessors.then(segment, len(segment) + 6)
             if (correct := corrector.behind(before)) is not None:
                 v = torch.stack([correct(i, k[i], v[i])[1] for i in range(len(k))])
             rows = joint[:, :, at : at + len(segment)] - v[:, :, : len(segment)]
             error = float(rows.square().sum())
-            first, later = (first + error, later) if not before else (first, later + error)
-            at, before = at + len(segment), before + len(segment) + 6
+            first, later = (first, later + error) if before.positions else (first + error, later)
+            at += len(segment)
     return first, later
 
 
