@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kvpacket_store.models.slots import SlotCache
@@ -24,27 +25,32 @@ _MUST_BE_UNSET = ("inputs_embeds", "labels", "output_attentions", "output_hidden
 def for_generate(model: Model, cache: SlotCache) -> SlotCache:
     """Return the cache, on which ``model.hf.generate`` gives what one token a step gives."""
     cache.is_for_generate = True
-    if not hasattr(model.hf.forward, "is_for_generate"):
-        model.hf.forward = _with_rows(model)
+    if getattr(model.hf.forward, "rows_of", None) is not model:
+        model.hf.forward = MethodType(_with_rows(model), model.hf)
     return cache
 
 
 def _with_rows(model: Model) -> Any:
-    """Return the library's forward, but for single rows on caches that are made for generate."""
-    library = model.hf.forward
+    """Return the library's forward, but for single rows on caches that are made for generate.
+
+    It is a method, so that a copy of ``model.hf`` has one that is bound to the copy: that is the
+    library's alone.
+    """
+    library = type(model.hf).forward
 
     @functools.wraps(library)
-    def forward(*args: Any, **named: Any) -> Any:
+    def forward(hf: Any, *args: Any, **named: Any) -> Any:
         cache: Any = named.get("cache", named.get("past_key_values"))
         is_ours = isinstance(cache, SlotCache) and cache.is_for_generate and not args
-        if not is_ours or not _is_next_row(cache, named) or not model.rows_are_alike:
-            return library(*args, **named)
+        is_ours = is_ours and hf is model.hf and model.rows_are_alike
+        if not is_ours or not _is_next_row(cache, named):
+            return library(hf, *args, **named)
         from transformers.modeling_outputs import CausalLMOutputWithPast
 
         logits = model.row_step(cache)(int(named["input_ids"][0, 0]))
         return CausalLMOutputWithPast(logits=logits[None, None], cache=cache)
 
-    forward.is_for_generate = True  # type: ignore[attr-defined]
+    forward.rows_of = model  # type: ignore[attr-defined]
     return forward
 
 

@@ -1,5 +1,7 @@
 """The library's generate on packets: kernels for single rows, and nothing else is changed."""
 
+import copy
+
 import pytest
 import torch
 
@@ -71,3 +73,17 @@ def test_it_is_put_in_once(model, prompted):
     forward = model.hf.forward
     prompted(for_it=True)
     assert model.hf.forward is forward
+
+
+def test_a_copy_of_the_model_runs_itself_and_leaves_nothing_on_the_original(model):
+    for_generate(model, model.new_cache(4))
+    other = copy.deepcopy(model.hf)
+    with torch.no_grad():
+        other.lm_head.weight.zero_()
+    ids = torch.tensor([[5, 6, 7]])
+    other.set_attn_implementation("eager")
+    found = other(input_ids=ids, output_attentions=True, use_cache=False)
+    assert found.attentions[0].shape[-1] == 3
+    assert not found.logits.any()
+    assert model.hf(input_ids=ids, use_cache=False).logits.any()
+    assert model.rows_are_alike
