@@ -135,7 +135,8 @@ def parse_event(block):
 def running_server(app):
     """Serve an app on a free port of loopback; give the server and its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        # no settings of its own: they would outlive it, and other tests read its log
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
