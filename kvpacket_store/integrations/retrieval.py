@@ -8,11 +8,11 @@ from typing import Any
 
 from kvpacket_store.api import Engine
 
-__all__ = ["FoundSegment", "find_segments"]
+__all__ = ["RetrievedSegment", "find_segments"]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSegment:
+class RetrievedSegment:
     """One segment, and the metadata of its document.
 
     ``metadata`` has ``document_id``, ``segment``, ``packet_key`` and ``score`` beside the
@@ -31,7 +31,7 @@ def find_segments(
     query: str,
     top_k: int,
     where: Mapping[str, Any] | None = None,
-) -> list[FoundSegment]:
+) -> list[RetrievedSegment]:
     """Return the segments nearest to a query, best first; a document just deleted is left out.
 
     Raises
@@ -40,7 +40,7 @@ def find_segments(
         ``top_k`` is below 1, or ``where`` is malformed.
     """
     return [
-        FoundSegment(
+        RetrievedSegment(
             f"{found.id}#{found.segment}",
             found.text,
             {

@@ -10,7 +10,7 @@ from langchain_core.documents import Document as LCDocument
 from kvpacket_store.api import Store
 from kvpacket_store.api.selection import DocumentItem
 from kvpacket_store.integrations.matching import ForeignText, items_of
-from kvpacket_store.integrations.retrieval import FoundSegment
+from kvpacket_store.integrations.retrieval import RetrievedSegment
 
 __all__ = ["AnyDocument", "to_items", "to_langchain"]
 
@@ -28,6 +28,6 @@ def to_items(store: Store, namespace: str, documents: Iterable[AnyDocument]) -> 
     return items_of(store, namespace, foreign)
 
 
-def to_langchain(found: FoundSegment) -> LCDocument:
+def to_langchain(found: RetrievedSegment) -> LCDocument:
     """Return a segment that was found as LangChain's document."""
     return LCDocument(id=found.id, page_content=found.text, metadata=found.metadata)

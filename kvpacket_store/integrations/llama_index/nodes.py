@@ -23,7 +23,7 @@ from kvpacket_store.errors import NotFoundError
 from kvpacket_store.integrations.filing import file_documents
 from kvpacket_store.integrations.handles import EngineHandle
 from kvpacket_store.integrations.matching import ForeignText, items_of, plain_metadata
-from kvpacket_store.integrations.retrieval import FoundSegment
+from kvpacket_store.integrations.retrieval import RetrievedSegment
 from kvpacket_store.types import Document
 
 __all__ = [
@@ -58,7 +58,7 @@ def to_items(store: Store, namespace: str, documents: Iterable[AnyNode]) -> list
     return items_of(store, namespace, map(foreign, documents))
 
 
-def to_node(found: FoundSegment) -> NodeWithScore:
+def to_node(found: RetrievedSegment) -> NodeWithScore:
     """Return a segment that was found as a node; what it names its packet by is for no model."""
     source = RelatedNodeInfo(node_id=str(found.metadata["document_id"]))
     node = TextNode(
