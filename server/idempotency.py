@@ -88,7 +88,7 @@ class Idempotency:
         HTTPException
             409: it is being done, or the key was used for another body.
         """
-        name, digest = request.name, _digest(request.body)
+        name = request.name
         if name in self._running:
             raise HTTPException(
                 HTTPStatus.CONFLICT,
@@ -97,6 +97,7 @@ class Idempotency:
             )
         self._running.add(name)
         try:
+            digest = await asyncio.to_thread(_digest, request.body)
             kept = await asyncio.to_thread(self._find, name)
             if kept is not None:
                 return _replayed(kept, digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -44,9 +45,8 @@ async def ingest(
 
     if idempotency_key is None:
         return await answer()
-    request = IdempotentRequest(
-        f"{caller.name}\n{namespace}", idempotency_key, body.model_dump_json().encode()
-    )
+    whole = (await asyncio.to_thread(body.model_dump_json)).encode()
+    request = IdempotentRequest(f"{caller.name}\n{namespace}", idempotency_key, whole)
     return await services.idempotency.answer(request, answer)
 
 

@@ -108,14 +108,22 @@ class Services:
             gauges = Gauges(engine, exactness, promises, self._generations)
             self.metrics.registry.register(gauges)
             self.exactness, self._engine = exactness, engine
-            await self.jobs.resume()
         except KVPacketError as error:
             self._why_not = f"the model cannot be used: {error}"
             _log.error("%s", self._why_not)
         except Exception as error:
             self._why_not = "the model cannot be loaded; the server's log says why"
             _log.exception("the model cannot be loaded: %s", error)
+        if self._engine is not None:
+            await self._resume_jobs()
         self.loaded.set()
+
+    async def _resume_jobs(self) -> None:
+        """Take up the jobs that another server left; requests are served where that fails."""
+        try:
+            await self.jobs.resume()
+        except Exception as error:
+            _log.exception("the jobs that are kept cannot be taken up: %s", error)
 
     async def reasons_not_ready(self) -> list[str]:
         """Return why requests would fail now; empty where they would not."""

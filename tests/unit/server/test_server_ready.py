@@ -128,10 +128,28 @@ async def test_version_says_how_exact_this_machine_is_once_it_is_measured(loadin
 
 async def test_the_description_has_every_route(client):
     paths = (await client.get("/openapi.json")).json()["paths"]
-    assert {"/health", "/ready", "/version", "/metrics", "/ingest", "/generate"} < set(paths)
-    assert {"/v1/chat/completions", "/v1/models", "/v1/embeddings", "/ui"} < set(paths)
+    process = {"/health", "/ready", "/version", "/metrics", "/stats", "/ui"}
+    documents = {"/documents", "/documents/{document_id}", "/lookup", "/prefetch", "/ingest"}
+    jobs = {"/jobs", "/jobs/{job_id}", "/jobs/{job_id}/events"}
+    models = {"/v1/models", "/v1/models/{name}", "/v1/chat/completions", "/v1/embeddings"}
+    assert set(paths) == process | documents | jobs | models | {"/generate"}
 
 
 async def test_an_engine_of_another_store_is_refused(store, engine, tmp_path, stock_folder):
     with kv.Store.open(stock_folder) as other, pytest.raises(UsageError, match="another store"):
         create_app(other, engine=engine)
+
+
+async def test_jobs_that_cannot_be_taken_up_keep_nobody_from_asking(
+    store, engine, new_client, monkeypatch, caplog
+):
+    async def broken(_jobs):
+        raise RuntimeError("damaged")
+
+    monkeypatch.setattr("kvpacket_store._server.jobs.Jobs.resume", broken)
+    app = create_app(store, engine=engine)
+    async with app.router.lifespan_context(app), new_client(app) as client:
+        await asyncio.wait_for(app.state.services.loaded.wait(), 60)
+        assert (await client.get("/ready")).status_code == 200
+    assert "jobs that are kept" in caplog.text
+    assert "the model cannot" not in caplog.text
