@@ -123,8 +123,9 @@ SmolLM2-135M-Instruct, bf16 packets, codec `fast`. Packets are read from LMDB an
 run; the file cache is warm. Each side runs in the dtype that is fastest on this processor (named).
 Medians of pairs run in turn, the range of the ratios in brackets.
 Packets of this table and of codecs, levels, accepted lengths and the RAM tier are without an
-adapter; those of drafts beside one token a step, copies and answers with one. It adds no slot, and
-some milliseconds a packet until the first token (docs/quality.md).
+adapter; those of drafts beside one token a step, copies and answers with the one that shipped when
+they were taken. It adds no slot, and some milliseconds a packet until the first token
+(docs/quality.md).
 
 | what | ours | peer, same run | ratio | command |
 |---|---|---|---|---|
