@@ -60,7 +60,8 @@ def acceptance(data: dict[str, Any]) -> str:
     chosen = " / ".join(f"T = {t:g}" if t else "greedy" for t in plan["temperatures"])
     return (
         f"\nDraft tokens accepted of {plan['draft_tokens']}, by the base's bits "
-        "(`bench/acceptance.py`; more in\n`bench/results/acceptance.svg`); over all compressors "
+        "(`bench/acceptance.py`; more in\n`bench/results/acceptance.svg`); over "
+        f"{len({row['compressor'] for row in data['rows']})} choices of what to draft on "
         f"{total['tokens_identical']:,} of {total['tokens_compared']:,} tokens are those of\n"
         "one-token decoding:\n\n"
         f"| step of K, of V | bits read | of K | of V | accepted, {chosen} |\n"
