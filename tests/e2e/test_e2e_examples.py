@@ -60,7 +60,7 @@ def url(tmp_path, smollm2_store):
     model, embedder = smollm2_store.model, smollm2_store.embedder
     with kv.Store.create(tmp_path / "own.kvps", model=model, embedder=embedder) as store:
         app = create_app(store, engine=kv.Engine(store))
-        config = uvicorn.Config(app, port=0, log_level="warning", lifespan="on")
+        config = uvicorn.Config(app, port=0, log_config=None, lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
